@@ -1,0 +1,1 @@
+//! Part of ringkv; filled in by the commits that follow.

@@ -1,0 +1,2 @@
+//! The operator's command line for ringkv.
+fn main() {}

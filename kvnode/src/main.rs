@@ -1,0 +1,2 @@
+//! The ringkv storage node.
+fn main() {}
