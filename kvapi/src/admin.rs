@@ -1,7 +1,7 @@
 //! The bodies of `/v1/admin/...`: what one node says about itself, what group 0 says about the
 //! cluster, and the operators' orders.
 
-use placement::{Epoch, NodeId, NodeName, PartitionId, Zone};
+use placement::{Epoch, NodeId, NodeName, PartitionId, TokenPolicy, Zone};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -125,17 +125,6 @@ pub struct ReplicaInfo {
     pub generation: u64,
 }
 
-/// How tokens are given to nodes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum TokenPolicy {
-    /// Even copies and primaries with the fewest moves.
-    #[default]
-    Balanced,
-    /// Tokens from a hash of node and index.
-    Random,
-}
-
 /// The body of `POST /v1/admin/init`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -153,6 +142,7 @@ pub struct InitRequest {
     pub vnodes_per_node: u32,
     /// How tokens are given to nodes.
     #[serde(default)]
+    #[schema(value_type = String)]
     pub policy: TokenPolicy,
 }
 

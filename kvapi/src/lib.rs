@@ -6,7 +6,10 @@
 //! - what comes from the wire is parsed into these types once, and refused with a typed reason;
 //! - the client re-sends a write only after an explicit `not_applied`, or when no byte was sent.
 
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
 pub mod admin;
+pub mod client;
 pub mod headers;
 pub mod kv;
 pub mod paths;
@@ -15,7 +18,11 @@ pub mod problem;
 pub use admin::{
     Alarm, ClusterStatus, GroupZeroStatus, InitAnswer, InitRequest, NodeInfo, NodeStage,
     NodeStatus, RedundancyStatus, ReplicaInfo, ReplicaRole, RingHistory, RingHistoryEntry,
-    TokenPolicy, TransferAnswer, TransferRequest,
+    TransferAnswer, TransferRequest,
+};
+pub use client::{
+    AnswerMeta, Client, ClientError, ClientOptions, Endpoint, EndpointError, GetAnswer, GetOptions,
+    PutOptions, RouteTable, Routing, Value, WriteAnswer,
 };
 pub use headers::{ConditionError, Consistency, Precondition, ReadCondition, RouteMode};
 pub use kv::{Directory, DirectoryNode, Health, LeaderHint, LocateAnswer, OwnerHint, RingDocument};
