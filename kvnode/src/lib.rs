@@ -1,1 +1,12 @@
-//! Part of ringkv; filled in by the commits that follow.
+//! A ringkv node: the core of `kvcore` with a disk, a network, a clock and a face for clients.
+//!
+//! The core runs on one thread and owns all state of replication. Everything around it holds
+//! handles: a bounded queue into the core, tables that the core's thread publishes, and the store.
+
+pub mod clock;
+pub mod founding;
+pub mod groups;
+pub mod node;
+pub mod registration;
+pub mod router;
+pub mod view;
