@@ -31,6 +31,7 @@ use crate::headers::{Consistency, Precondition, ReadCondition};
 
 pub use endpoint::{Endpoint, EndpointError};
 pub use error::ClientError;
+pub use operations::RING_PATH;
 pub use routes::RouteTable;
 
 use pool::NodePool;
