@@ -83,7 +83,7 @@ impl<R> Replica<R> {
 
         // 4. What is committed is applied, exactly once, in the same batch as its index.
         self.apply(committed, turn, disk)?;
-        self.raw.advance_apply();
+        self.advance_applied();
 
         // 5. Rounds that a quorum has confirmed grant the lease and release reads.
         if role_changed {
@@ -150,6 +150,17 @@ impl<R> Replica<R> {
         }
         if let Some(ready) = persisted {
             self.raw.on_persist_ready(ready);
+            self.advance_applied();
+        }
+    }
+
+    /// Tells raft-rs how much is applied. Of a snapshot it may hear only once that is durable: its
+    /// applied index never passes its persisted one.
+    fn advance_applied(&mut self) {
+        let log = &self.raw.raft.raft_log;
+        let applied = self.log().progress.applied.index.get().min(log.persisted);
+        if applied > log.applied {
+            self.raw.advance_apply_to(applied);
         }
     }
 
