@@ -168,6 +168,7 @@ impl<R> Replica<R> {
         let config = Config {
             id: id.get(),
             election_tick: settings.election_ticks,
+            max_election_tick: settings.election_ticks_end(rank),
             heartbeat_tick: settings.heartbeat_ticks,
             applied: progress.applied.index.get(),
             max_size_per_msg: settings.append_bytes_max,
