@@ -287,6 +287,9 @@ impl<R> Replica<R> {
         if self.leadership.refuses(&message, turn) {
             return;
         }
+        if message.get_msg_type() == MessageType::MsgTimeoutNow && !self.is_log_durable() {
+            return;
+        }
         if message.get_msg_type() == MessageType::MsgSnapshot {
             let now = match self.machine {
                 Machine::Cluster(_) => is_cluster_snapshot(&message.get_snapshot().data),
