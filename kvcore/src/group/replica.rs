@@ -59,6 +59,8 @@ pub(crate) struct Replica<R> {
     pub snapshots: Snapshots,
     pub gate: Arc<ReadGate>,
     pub held: VecDeque<Held>,
+    /// The sync that makes the last change of term or vote durable, until it is complete.
+    pub vote_sync: Option<SyncId>,
     pub fetching: BTreeMap<LogIndex, Vec<WantedEntries>>,
     /// Nodes that messages came from, for replicas that the configuration here does not name yet.
     pub senders: BTreeMap<ReplicaId, NodeId>,
@@ -198,6 +200,7 @@ impl<R> Replica<R> {
             snapshots: Snapshots::new(generation_max.max(generation)),
             gate: Arc::new(gate),
             held: VecDeque::new(),
+            vote_sync: None,
             fetching: BTreeMap::new(),
             senders: BTreeMap::new(),
             truncating: None,
