@@ -64,7 +64,8 @@ pub(crate) struct Replica<R> {
     pub fetching: BTreeMap<LogIndex, Vec<WantedEntries>>,
     /// Nodes that messages came from, for replicas that the configuration here does not name yet.
     pub senders: BTreeMap<ReplicaId, NodeId>,
-    /// A truncation or another command of the node's own is on its way.
+    /// A truncation is on its way, through this index. Forgotten whenever a command of the node's
+    /// own is dropped, so that it is proposed again.
     pub truncating: Option<LogIndex>,
     pub record_dirty: bool,
     pub progress_dirty: bool,
