@@ -81,7 +81,7 @@ fn read_meta(database: &Database) -> Result<Meta, StorageError> {
             StorageError::contradiction(Family::Meta, &key, "the key is unknown".to_owned())
         })?;
         match parsed {
-            MetaKey::Identity | MetaKey::SnapshotId => {}
+            MetaKey::Identity | MetaKey::SnapshotId | MetaKey::AcceptedView => {}
             MetaKey::Cluster => meta.cluster = Some(Arc::new(codec::decode(&key, &value)?)),
             MetaKey::View => meta.view = Some(Arc::new(codec::decode(&key, &value)?)),
             MetaKey::Replica(group) => {

@@ -1,6 +1,7 @@
 //! The open store and the handle to it.
 
 use std::path::Path;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 
 use kvcore::storage::Boot;
@@ -29,6 +30,8 @@ pub(super) struct Inner {
     pub(super) write: WriteOptions,
     pub(super) read: ReadOptions,
     pub(super) read_cached: ReadOptions,
+    /// How many [`ReadPoint`]s there are.
+    pub(super) read_points: AtomicUsize,
     pub(super) snapshots: SnapshotDirectory,
     pub(super) directory: Directory,
 }
@@ -85,6 +88,7 @@ impl Database {
                 write: options::write(),
                 read: ReadOptions::default(),
                 read_cached,
+                read_points: AtomicUsize::new(0),
                 snapshots,
                 directory,
             }),

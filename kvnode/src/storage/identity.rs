@@ -85,7 +85,7 @@ impl Database {
         self.inner.identity.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
 
-    /// Accepts a cluster, once for ever, together with its founding view; durable on return.
+    /// Accepts a cluster, once for ever, together with the view it came with; durable on return.
     /// Accepting the same cluster again changes nothing.
     ///
     /// # Errors
@@ -108,13 +108,30 @@ impl Database {
         let accepted = Identity { cluster: Some(cluster), ..identity.clone() };
         let mut batch = rocksdb::WriteBatch::default();
         batch.put_cf(self.family(Family::Meta), keys::IDENTITY, codec::encode(&accepted));
-        batch.put_cf(self.family(Family::Meta), keys::VIEW, codec::encode(&**view));
+        // Not under the key of the view in force: the core makes its replicas in the same batch as
+        // it stores its first view, and has to do so although the node stopped in between.
+        batch.put_cf(self.family(Family::Meta), keys::ACCEPTED_VIEW, codec::encode(&**view));
         self.inner
             .db
             .write_opt(batch, &options::write_durably())
             .map_err(StorageError::engine("accepting a cluster"))?;
         *identity = accepted.clone();
         Ok(accepted)
+    }
+
+    /// The view that came with the cluster. If the node starts with a cluster but without a view in
+    /// force, it stopped before the core took this one, and the core has to be given it again.
+    ///
+    /// # Errors
+    /// [`StorageError`] when it cannot be read.
+    pub fn accepted_view(&self) -> Result<Option<Arc<ClusterState>>, StorageError> {
+        let bytes = self
+            .inner
+            .db
+            .get_pinned_cf(self.family(Family::Meta), keys::ACCEPTED_VIEW)
+            .map_err(StorageError::engine("reading the accepted view"))?;
+        let view = bytes.map(|bytes| stored::decode(keys::ACCEPTED_VIEW, &bytes)).transpose()?;
+        Ok(view.map(Arc::new))
     }
 }
 

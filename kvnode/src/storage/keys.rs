@@ -52,6 +52,8 @@ pub const IDENTITY: &[u8] = b"i";
 pub const SNAPSHOT_ID: &[u8] = b"n";
 /// `meta`: group 0's state machine.
 pub const CLUSTER: &[u8] = b"c";
+/// `meta`: the view that came with the cluster when the node accepted it.
+pub const ACCEPTED_VIEW: &[u8] = b"a";
 /// `meta`: the last verified view.
 pub const VIEW: &[u8] = b"v";
 
@@ -188,6 +190,8 @@ pub enum MetaKey {
     SnapshotId,
     /// Group 0's state machine.
     Cluster,
+    /// The view that came with the cluster.
+    AcceptedView,
     /// The last verified view.
     View,
     /// The record of a group's replica.
@@ -214,6 +218,7 @@ pub fn parse_meta(bytes: &[u8]) -> Option<MetaKey> {
         (_, 0) if bytes == IDENTITY => Some(MetaKey::Identity),
         (_, 0) if bytes == SNAPSHOT_ID => Some(MetaKey::SnapshotId),
         (_, 0) if bytes == CLUSTER => Some(MetaKey::Cluster),
+        (_, 0) if bytes == ACCEPTED_VIEW => Some(MetaKey::AcceptedView),
         (_, 0) if bytes == VIEW => Some(MetaKey::View),
         _ => None,
     }

@@ -5,6 +5,8 @@
 //! one place of the node with `unsafe` code.
 
 use kvcore::GroupId;
+use std::sync::atomic::Ordering;
+
 use kvcore::storage::{Progress, ReplicaRecord};
 use rocksdb::{DBRawIterator, ReadOptions, Snapshot};
 
@@ -21,6 +23,12 @@ pub struct ReadPoint {
     database: Database,
 }
 
+impl Drop for ReadPoint {
+    fn drop(&mut self) {
+        self.database.inner.read_points.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 impl ReadPoint {
     #[expect(unsafe_code, reason = "an owned snapshot needs the lifetime of its store erased")]
     pub(super) fn new(database: &Database) -> Self {
@@ -30,6 +38,7 @@ impl ReadPoint {
         // the snapshot because it is declared after it. The snapshot is private and everything read
         // through it borrows `self`, so that no `'static` borrow leaves this module.
         let snapshot = unsafe { std::mem::transmute::<Snapshot<'_>, Snapshot<'static>>(snapshot) };
+        database.inner.read_points.fetch_add(1, Ordering::SeqCst);
         Self { snapshot, database: database.clone() }
     }
 

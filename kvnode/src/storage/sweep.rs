@@ -1,5 +1,7 @@
 //! Giving back the space of data that will not be read any more.
 
+use std::sync::atomic::Ordering;
+
 use kvcore::Generation;
 use placement::PartitionId;
 use rocksdb::{BottommostLevelCompaction, CompactOptions};
@@ -47,10 +49,14 @@ impl Database {
         let data = self.family(Family::Data);
         // In this order: a file that goes may hold the deletion of records in a lower level, so the
         // range deletion has to be newer than the removal of files.
-        self.inner
-            .db
-            .delete_file_in_range_cf(data, &from, &to)
-            .map_err(StorageError::engine("removing the files of a generation"))?;
+        // And only while nobody reads an older state: files go without regard to snapshots. A read
+        // point that is taken after this look knows that the generation is not current.
+        if self.inner.read_points.load(Ordering::SeqCst) == 0 {
+            self.inner
+                .db
+                .delete_file_in_range_cf(data, &from, &to)
+                .map_err(StorageError::engine("removing the files of a generation"))?;
+        }
         let mut batch = rocksdb::WriteBatch::default();
         batch.delete_range_cf(data, from, to);
         self.inner
