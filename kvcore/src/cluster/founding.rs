@@ -1,0 +1,142 @@
+//! Founding a cluster: from a list of started nodes to the first cluster state.
+
+use std::collections::BTreeMap;
+
+use placement::{
+    NodeSpec, NodeState, PartitionBits, PlacementError, ReplicationFactor, Ring, RingSnapshot,
+    SnapshotError, SnapshotParts, TokenPolicy, Topology,
+};
+use thiserror::Error;
+
+use super::state::{ClusterState, EpochRecord, Health, NodeRecord, Registration};
+use crate::ids::{ClusterId, ReplicaId, Revision};
+use crate::storage::Member;
+
+/// Voters of group 0 in a cluster of three nodes or more; below that, one.
+const GROUP0_VOTERS: usize = 3;
+
+/// A node that takes part in the founding.
+pub type Founder = Registration;
+
+/// What a cluster is founded with.
+#[derive(Clone, Debug)]
+pub struct Founding {
+    /// Id of the new cluster.
+    pub cluster: ClusterId,
+    /// Its nodes.
+    pub founders: Vec<Founder>,
+    /// Number of partitions, as a power of two.
+    pub partition_bits: PartitionBits,
+    /// Copies of each partition.
+    pub replication_factor: ReplicationFactor,
+    /// Tokens per unit of weight.
+    pub vnodes_per_node: u32,
+    /// How tokens are placed.
+    pub policy: TokenPolicy,
+    /// Now, in unix milliseconds.
+    pub now_ms: u64,
+}
+
+/// Why a cluster cannot be founded.
+#[derive(Debug, Error)]
+pub enum FoundingError {
+    /// There are no founders.
+    #[error("a cluster needs at least one node")]
+    NoFounders,
+    /// The ring cannot be made.
+    #[error("no ring can be made of these nodes")]
+    Placement(#[from] PlacementError),
+    /// The ring cannot be published.
+    #[error("the first ring cannot be published")]
+    Snapshot(#[from] SnapshotError),
+}
+
+/// Makes the first state of a cluster. Equal foundings give equal states.
+///
+/// # Errors
+/// [`FoundingError`] when the founders allow no ring.
+pub fn found(founding: &Founding) -> Result<ClusterState, FoundingError> {
+    if founding.founders.is_empty() {
+        return Err(FoundingError::NoFounders);
+    }
+    let specs = founding.founders.iter().map(|founder| NodeSpec {
+        id: founder.id,
+        name: founder.name.clone(),
+        zone: founder.zone.clone(),
+        weight: founder.weight,
+        state: NodeState::Active,
+    });
+    let topology = Topology::new(specs.collect())?;
+    let tokens = placement::allocate(
+        &topology,
+        founding.partition_bits,
+        founding.replication_factor,
+        founding.vnodes_per_node,
+        None,
+        founding.policy,
+    )?;
+    let parts = SnapshotParts {
+        partition_bits: founding.partition_bits,
+        replication_factor: founding.replication_factor,
+        topology,
+        tokens,
+        activated_at_ms: founding.now_ms,
+    };
+    let ring = RingSnapshot::publish(parts, None)?;
+
+    let mut next_replica = 1;
+    let mut member = |node| {
+        let replica = ReplicaId(next_replica);
+        next_replica += 1;
+        Member { replica, node }
+    };
+    let group0 = group0_nodes(&founding.founders).into_iter().map(&mut member).collect();
+    let table = Ring::new(std::sync::Arc::new(ring.clone()));
+    let replicas = founding
+        .partition_bits
+        .partitions()
+        .map(|partition| table.owner_ids(partition).map(&mut member).collect())
+        .collect();
+    let nodes: BTreeMap<_, _> = founding
+        .founders
+        .iter()
+        .map(|founder| {
+            let record = NodeRecord { registration: founder.clone(), health: Health::Up };
+            (founder.id, record)
+        })
+        .collect();
+    Ok(ClusterState {
+        cluster: founding.cluster,
+        revision: Revision(1),
+        history: vec![EpochRecord {
+            epoch: ring.epoch(),
+            checksum: ring.checksum(),
+            activated_at_ms: ring.activated_at_ms(),
+        }],
+        ring,
+        nodes,
+        directory_revision: 1,
+        replicas,
+        group0,
+        next_replica: ReplicaId(next_replica),
+    })
+}
+
+/// Chooses the nodes of group 0: in order of identity, new zones first.
+fn group0_nodes(founders: &[Founder]) -> Vec<placement::NodeId> {
+    let mut sorted: Vec<_> = founders.iter().collect();
+    sorted.sort_by_key(|founder| founder.id);
+    let wanted = if sorted.len() < GROUP0_VOTERS { 1 } else { GROUP0_VOTERS };
+    let mut chosen: Vec<&Founder> = Vec::new();
+    while chosen.len() < wanted {
+        let in_zone =
+            |founder: &Founder| chosen.iter().filter(|other| other.zone == founder.zone).count();
+        let next = sorted
+            .iter()
+            .filter(|founder| chosen.iter().all(|other| other.id != founder.id))
+            .min_by_key(|founder| (in_zone(founder), founder.id))
+            .expect("there are at least as many founders as voters wanted");
+        chosen.push(next);
+    }
+    chosen.into_iter().map(|founder| founder.id).collect()
+}

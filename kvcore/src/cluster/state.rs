@@ -1,0 +1,192 @@
+//! The cluster state, and what makes one state a legal successor of another.
+
+use std::collections::BTreeMap;
+
+use placement::{
+    Checksum, Epoch, NodeId, NodeName, PartitionId, RingSnapshot, SnapshotError, Weight, Zone,
+};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::ids::{ClusterId, GroupId, ReplicaId, Revision};
+use crate::storage::Member;
+
+/// What is known of a node's life. It is not membership: it changes no token and moves no data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Health {
+    /// Heartbeats arrive.
+    #[default]
+    Up,
+    /// Some heartbeats are missing.
+    Suspect,
+    /// Heartbeats have been missing for long.
+    Down,
+}
+
+/// What a node says of itself when it registers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Registration {
+    /// Identity made with the node's data directory.
+    pub id: NodeId,
+    /// Name, unique among the members.
+    pub name: NodeName,
+    /// The zone whose loss the node would not survive.
+    pub zone: Zone,
+    /// Share of the data relative to other nodes.
+    pub weight: Weight,
+    /// Address, as `host:port`, at which clients reach it.
+    pub client_address: String,
+    /// Address, as `host:port`, at which other nodes reach it.
+    pub peer_address: String,
+}
+
+/// A node of the directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeRecord {
+    /// What it said of itself.
+    pub registration: Registration,
+    /// How it does, as group 0's leader last judged.
+    pub health: Health,
+}
+
+/// One line of the ring's history.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EpochRecord {
+    /// The epoch.
+    pub epoch: Epoch,
+    /// Its snapshot's checksum.
+    pub checksum: Checksum,
+    /// When it was published, in unix milliseconds, by the publisher's clock.
+    pub activated_at_ms: u64,
+}
+
+/// All that group 0 replicates. Every node keeps the last one it verified as its view.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterState {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// Index of the last command that changed the state.
+    pub revision: Revision,
+    /// The ring in force.
+    pub ring: RingSnapshot,
+    /// The rings that were, oldest first, the one in force included.
+    pub history: Vec<EpochRecord>,
+    /// The nodes, by identity.
+    pub nodes: BTreeMap<NodeId, NodeRecord>,
+    /// Changes with every change of `nodes`.
+    pub directory_revision: u64,
+    /// Replicas of each partition in the order of the ring's owners, by partition number.
+    pub replicas: Vec<Vec<Member>>,
+    /// Voters of group 0.
+    pub group0: Vec<Member>,
+    /// The next replica id to give out.
+    pub next_replica: ReplicaId,
+}
+
+impl ClusterState {
+    /// The epoch in force.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.ring.epoch()
+    }
+
+    /// The replicas that a group is meant to have, in rank order.
+    #[must_use]
+    pub fn members(&self, group: GroupId) -> &[Member] {
+        match group.partition() {
+            None => &self.group0,
+            Some(partition) => self.replicas_of(partition),
+        }
+    }
+
+    /// The replicas of a partition, in the order of its owners; empty if there is no such partition.
+    #[must_use]
+    pub fn replicas_of(&self, partition: PartitionId) -> &[Member] {
+        self.replicas.get(partition.get() as usize).map_or(&[], Vec::as_slice)
+    }
+
+    /// All groups: group 0 and one per partition.
+    pub fn groups(&self) -> impl Iterator<Item = GroupId> + use<> {
+        let partitions = u32::try_from(self.replicas.len()).expect("at most 65536 partitions");
+        std::iter::once(GroupId::CLUSTER)
+            .chain((0..partitions).map(|number| GroupId::of_partition(PartitionId::new(number))))
+    }
+
+    /// Checks what must hold of any state, wherever it came from.
+    ///
+    /// # Errors
+    /// [`ViewError::Inconsistent`] names the first rule that is broken.
+    pub fn check(&self) -> Result<(), ViewError> {
+        let rule = |holds: bool, rule: &'static str| {
+            if holds { Ok(()) } else { Err(ViewError::Inconsistent { rule }) }
+        };
+        let partitions = self.ring.partition_bits().count() as usize;
+        rule(self.replicas.len() == partitions, "every partition has its line of replicas")?;
+        rule(
+            self.history.last().is_some_and(|last| {
+                last.epoch == self.ring.epoch() && last.checksum == self.ring.checksum()
+            }),
+            "the history ends with the ring in force",
+        )?;
+        let mut seen = std::collections::BTreeSet::new();
+        for member in self.replicas.iter().flatten().chain(&self.group0) {
+            rule(seen.insert(member.replica), "a replica id is given out once")?;
+            rule(member.replica < self.next_replica, "replica ids come from the counter")?;
+            rule(self.nodes.contains_key(&member.node), "replicas are on nodes of the directory")?;
+        }
+        rule(
+            self.nodes.iter().all(|(id, node)| node.registration.id == *id),
+            "a node stands under its own identity",
+        )
+    }
+}
+
+/// Why a view was refused.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ViewError {
+    /// It belongs to another cluster.
+    #[error("the view is of cluster {theirs}, this node belongs to {ours}")]
+    OtherCluster {
+        /// This node's cluster.
+        ours: ClusterId,
+        /// The view's cluster.
+        theirs: ClusterId,
+    },
+    /// Its ring does not follow the one in force.
+    #[error("the view's ring does not follow the ring in force")]
+    Ring(#[from] SnapshotError),
+    /// It breaks a rule of any state.
+    #[error("the view is inconsistent: {rule}")]
+    Inconsistent {
+        /// The rule.
+        rule: &'static str,
+    },
+}
+
+/// Checks that `next` may take the place of `current`.
+///
+/// Returns `false` when `next` is not newer, which is no error: views arrive in any order.
+///
+/// # Errors
+/// [`ViewError`] when `next` contradicts `current` or itself.
+pub fn check_successor(current: &ClusterState, next: &ClusterState) -> Result<bool, ViewError> {
+    if next.cluster != current.cluster {
+        return Err(ViewError::OtherCluster { ours: current.cluster, theirs: next.cluster });
+    }
+    let same_epoch_in_history = next.history.iter().find(|line| line.epoch == current.epoch());
+    if let Some(line) = same_epoch_in_history
+        && line.checksum != current.ring.checksum()
+    {
+        return Err(ViewError::Ring(SnapshotError::EpochConflict {
+            epoch: current.epoch(),
+            current: current.ring.checksum(),
+            offered: line.checksum,
+        }));
+    }
+    if next.revision <= current.revision {
+        return Ok(false);
+    }
+    next.check()?;
+    current.ring.check_newer(&next.ring)?;
+    Ok(true)
+}

@@ -1,0 +1,136 @@
+//! Newtypes for the identifiers and counters of replication.
+
+use std::fmt;
+
+use placement::PartitionId;
+use serde::{Deserialize, Serialize};
+
+macro_rules! counter {
+    ($(#[$doc:meta])* $name:ident($raw:ty)) => {
+        $(#[$doc])*
+        #[derive(
+            Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+        )]
+        #[serde(transparent)]
+        pub struct $name(pub $raw);
+
+        impl $name {
+            /// The counter's raw value.
+            #[must_use]
+            pub const fn get(self) -> $raw {
+                self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, formatter)
+            }
+        }
+    };
+}
+
+counter! {
+    /// Identifies one replica for all time. Allocated by group 0 and never reused, so that a
+    /// replica that was removed or lost its disk cannot vote again under its old Raft id.
+    ReplicaId(u64)
+}
+counter! {
+    /// Index of an entry in a group's log; 0 means "before the first entry".
+    LogIndex(u64)
+}
+counter! {
+    /// Raft term of a group.
+    Term(u64)
+}
+counter! {
+    /// Version of a key: a value of its partition's counter, strictly increasing per key over the
+    /// key's whole life, deletes and re-creations included.
+    Version(u64)
+}
+counter! {
+    /// Number of one installation of a partition's data on a node; part of every data key.
+    Generation(u64)
+}
+counter! {
+    /// Number of a request to make everything written so far durable. Syncs complete in order.
+    SyncId(u64)
+}
+counter! {
+    /// Names a snapshot file on the node that built it; unique there for all time.
+    SnapshotId(u64)
+}
+counter! {
+    /// Applied index of group 0 at which a cluster state was current: orders views of one epoch.
+    Revision(u64)
+}
+
+impl LogIndex {
+    /// The index after this one.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+/// Identifies a cluster; drawn at random when the cluster is founded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ClusterId(pub u128);
+
+impl fmt::Display for ClusterId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}", uuid::Uuid::from_u128(self.0).hyphenated())
+    }
+}
+
+/// Identifies a Raft group: group 0 replicates the cluster state, group `p + 1` partition `p`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct GroupId(u32);
+
+impl GroupId {
+    /// The group that replicates the cluster state.
+    pub const CLUSTER: Self = Self(0);
+
+    /// The group of a partition.
+    #[must_use]
+    pub fn of_partition(partition: PartitionId) -> Self {
+        Self(partition.get() + 1)
+    }
+
+    /// The partition that this group replicates; `None` for group 0.
+    #[must_use]
+    pub fn partition(self) -> Option<PartitionId> {
+        self.0.checked_sub(1).map(PartitionId::new)
+    }
+
+    /// The raw number, for keys on disk and frames.
+    #[must_use]
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// The group with this raw number.
+    #[must_use]
+    pub const fn from_raw(raw: u32) -> Self {
+        Self(raw)
+    }
+}
+
+impl fmt::Display for GroupId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, formatter)
+    }
+}
+
+/// A place in a group's log: the index of an entry and the term it was proposed in.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct LogPosition {
+    /// Index of the entry.
+    pub index: LogIndex,
+    /// Term of the entry.
+    pub term: Term,
+}

@@ -1,0 +1,14 @@
+//! A partition's state machine: commands, records, how a command is applied, and the digest.
+
+mod apply;
+mod command;
+mod digest;
+mod record;
+
+pub use apply::{PartitionState, Records, WriteOutcome, apply};
+pub use command::{Command, Condition, EntryPayload, Limits};
+pub use digest::{Digest, DigestBuilder};
+pub use record::{Record, RecordError};
+
+#[cfg(test)]
+mod tests;
