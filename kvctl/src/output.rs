@@ -58,11 +58,11 @@ pub fn print_table(table: &Table) -> Result<(), Failure> {
     text(&render(table))
 }
 
-/// A table as text, without blanks at the ends of lines.
+/// A table as text, without blanks at both ends of lines.
 pub fn render(table: &Table) -> String {
     let mut text = String::new();
     for line in table.lines() {
-        text.push_str(line.trim_end());
+        text.push_str(line.strip_prefix(' ').unwrap_or(&line).trim_end());
         text.push('\n');
     }
     text
