@@ -147,6 +147,7 @@ impl<R> Core<R> {
             sync: self.disk.next_sync(),
             sync_needed: false,
             after_sync: Vec::new(),
+            muted: self.disk.waiting(now) >= settings.disk_stall * 2,
         };
 
         // 1. Handle what happened.
