@@ -12,4 +12,5 @@ pub mod metrics;
 pub mod node;
 pub mod registration;
 pub mod router;
+pub mod storage;
 pub mod view;
