@@ -79,13 +79,13 @@ settings! {
     /// Directory of everything that the node stores, its identity included.
     data_dir: PathBuf = PathBuf::from("data");
     /// Address to listen on for clients.
-    client_address: SocketAddr = loopback(7400);
+    client_addr: SocketAddr = loopback(7400);
     /// Address to listen on for other nodes.
-    peer_address: SocketAddr = loopback(7401);
+    peer_addr: SocketAddr = loopback(7401);
     /// Address at which clients reach the node, if another than it listens on.
-    advertise_client_address: Option<HostPort> = None;
+    advertise_client_addr: Option<HostPort> = None;
     /// Address at which other nodes reach the node, if another than it listens on.
-    advertise_peer_address: Option<HostPort> = None;
+    advertise_peer_addr: Option<HostPort> = None;
     /// Peer addresses of nodes that may know the cluster.
     seeds: Vec<HostPort> = Vec::new();
     /// Listen on other addresses than loopback, although nothing is encrypted or authenticated.
@@ -159,8 +159,7 @@ impl Config {
         if let Some((name, _)) = later.into_iter().find(|(_, file)| file.is_some()) {
             return Err(ConfigError::NotImplemented { name });
         }
-        let addresses =
-            [("client_address", self.client_address), ("peer_address", self.peer_address)];
+        let addresses = [("client_addr", self.client_addr), ("peer_addr", self.peer_addr)];
         let open = addresses.into_iter().find(|(_, address)| !address.ip().is_loopback());
         match open {
             Some((name, address)) if !self.insecure => Err(ConfigError::Insecure { name, address }),
@@ -169,14 +168,14 @@ impl Config {
     }
 
     fn check_addresses(&self) -> Result<(), ConfigError> {
-        if self.client_address == self.peer_address && self.client_address.port() != 0 {
-            return rule("client_address and peer_address must differ");
+        if self.client_addr == self.peer_addr && self.client_addr.port() != 0 {
+            return rule("client_addr and peer_addr must differ");
         }
-        if self.client_address.ip().is_unspecified() && self.advertise_client_address.is_none() {
-            return rule("advertise_client_address is needed when all addresses are listened on");
+        if self.client_addr.ip().is_unspecified() && self.advertise_client_addr.is_none() {
+            return rule("advertise_client_addr is needed when all addresses are listened on");
         }
-        if self.peer_address.ip().is_unspecified() && self.advertise_peer_address.is_none() {
-            return rule("advertise_peer_address is needed when all addresses are listened on");
+        if self.peer_addr.ip().is_unspecified() && self.advertise_peer_addr.is_none() {
+            return rule("advertise_peer_addr is needed when all addresses are listened on");
         }
         if self.seeds.len() > SEEDS_MAX {
             return rule("seeds must be 64 addresses at most");

@@ -37,8 +37,8 @@ fn config(flags: &[&str], variables: &[(&str, &str)], file: Option<&str>) -> Con
 #[test]
 fn a_node_without_any_configuration_listens_on_loopback() {
     let config = config(&[], &[], None);
-    assert_eq!(config.client_address.to_string(), "127.0.0.1:7400");
-    assert_eq!(config.peer_address.to_string(), "127.0.0.1:7401");
+    assert_eq!(config.client_addr.to_string(), "127.0.0.1:7400");
+    assert_eq!(config.peer_addr.to_string(), "127.0.0.1:7401");
     assert_eq!(config.value_bytes_max.get(), 1 << 20);
     assert_eq!(config.request_timeout, Duration::from_secs(5));
     assert_eq!(config.zone.as_str(), "default");
@@ -97,9 +97,9 @@ fn the_printed_configuration_means_the_same_when_it_is_read_back() {
         "--name=n1",
         "--zone=z1",
         "--weight=3",
-        "--client-address=0.0.0.0:80",
-        "--advertise-client-address=n1.example:80",
-        "--advertise-peer-address=[::1]:81",
+        "--client-addr=0.0.0.0:80",
+        "--advertise-client-addr=n1.example:80",
+        "--advertise-peer-addr=[::1]:81",
         "--seeds=n2:7401,n3:7401",
         "--insecure",
         "--value-bytes-max=16MiB",
@@ -138,14 +138,14 @@ fn what_is_wrong_is_named_in_one_line() {
         (&[], &[], Some("name = 'a'\nzone = "), 2, "node.toml: line 2"),
         (&[], &[], Some("name = 'a'\nname = 'b'"), 2, "node.toml: line 2"),
         (&["--config=none.toml"], &[], None, 3, "cannot read none.toml"),
-        (&["--client-address=0.0.0.0:7400"], &[], None, 4, "--insecure"),
-        (&["--peer-address=10.0.0.1:7401"], &[], None, 4, "peer_address 10.0.0.1:7401"),
+        (&["--client-addr=0.0.0.0:7400"], &[], None, 4, "--insecure"),
+        (&["--peer-addr=10.0.0.1:7401"], &[], None, 4, "peer_addr 10.0.0.1:7401"),
         (&["--token-file=tokens"], &[], None, 5, "token_file is not implemented"),
         (&[], &[("KVNODE_TLS_KEY_FILE", "key.pem")], None, 5, "tls_key_file"),
-        (&["--client-address=0.0.0.0:1", "--insecure"], &[], None, 2, "advertise_client_address"),
-        (&["--client-address=127.0.0.1:7401"], &[], None, 2, "must differ"),
-        (&["--advertise-peer-address=n1"], &[], None, 2, "--advertise-peer-address"),
-        (&["--advertise-peer-address=n1:0"], &[], None, 2, "--advertise-peer-address"),
+        (&["--client-addr=0.0.0.0:1", "--insecure"], &[], None, 2, "advertise_client_addr"),
+        (&["--client-addr=127.0.0.1:7401"], &[], None, 2, "must differ"),
+        (&["--advertise-peer-addr=n1"], &[], None, 2, "--advertise-peer-addr"),
+        (&["--advertise-peer-addr=n1:0"], &[], None, 2, "--advertise-peer-addr"),
         (&["--seeds=a:1,b"], &[], None, 2, "--seeds"),
         (&["--value-bytes-max=17MiB"], &[], None, 2, "value_bytes_max must be 1 to 16MiB"),
         (&["--value-bytes-max=0"], &[], None, 2, "value_bytes_max"),
