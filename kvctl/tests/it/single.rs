@@ -13,9 +13,7 @@ fn keys_are_written_read_and_deleted_with_their_exit_codes() {
     let run = |arguments: &[&OsStr]| {
         kvctl().env("KVCTL_ENDPOINTS", &endpoint).args(arguments).output().unwrap()
     };
-    let text = |arguments: &[&str]| {
-        run(&arguments.iter().map(|argument| OsStr::new(argument)).collect::<Vec<_>>())
-    };
+    let text = |arguments: &[&str]| run(&arguments.iter().map(OsStr::new).collect::<Vec<_>>());
 
     let put = text(&["put", "a/../b", "v1"]);
     assert_eq!((put.status.code(), stdout(&put).as_str()), (Some(0), "1\n"), "{}", stderr(&put));
