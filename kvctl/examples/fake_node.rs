@@ -27,7 +27,14 @@ struct Node {
     peer_address: String,
     /// Shared by all nodes of a test: its presence means that the cluster was founded.
     founded: PathBuf,
-    values: Mutex<(u64, HashMap<Bytes, (u64, Bytes)>)>,
+    store: Mutex<Store>,
+}
+
+/// Keys with their versions, and the last version given.
+#[derive(Default)]
+struct Store {
+    last_version: u64,
+    values: HashMap<Bytes, (u64, Bytes)>,
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -46,7 +53,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         client_address: flag("--client-addr")?,
         peer_address: flag("--peer-addr")?,
         founded: data_dir.join("../../founded"),
-        values: Mutex::default(),
+        store: Mutex::default(),
     });
     let is_stubborn = arguments.iter().any(|argument| argument == "--stubborn");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -110,8 +117,8 @@ async fn answer(
 }
 
 fn key_call(node: &Node, head: &http::request::Parts, key: Bytes, body: Bytes) -> Response<Bytes> {
-    let mut values = node.values.lock().unwrap_or_else(PoisonError::into_inner);
-    let (counter, values) = &mut *values;
+    let mut store = node.store.lock().unwrap_or_else(PoisonError::into_inner);
+    let Store { last_version, values } = &mut *store;
     let current = values.get(&key).map(|(version, _)| *version);
     let holds = match (Precondition::for_put(&head.headers), current) {
         (Err(error), _) => {
@@ -131,10 +138,10 @@ fn key_call(node: &Node, head: &http::request::Parts, key: Bytes, body: Bytes) -
     }
     let mut answer = Response::new(Bytes::new());
     if head.method == Method::PUT {
-        *counter += 1;
-        values.insert(key, (*counter, body));
+        *last_version += 1;
+        values.insert(key, (*last_version, body));
         *answer.status_mut() = StatusCode::NO_CONTENT;
-        answer.headers_mut().insert("etag", etag_value(*counter));
+        answer.headers_mut().insert("etag", etag_value(*last_version));
     } else if head.method == Method::DELETE {
         values.remove(&key);
         *answer.status_mut() = StatusCode::NO_CONTENT;
