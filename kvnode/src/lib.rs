@@ -1,1 +1,2 @@
 //! Part of ringkv; filled in by the commits that follow.
+pub mod storage;
