@@ -277,9 +277,9 @@ pub enum Refusal {
     /// The entry was overwritten by another leader's.
     #[error("another leader's entry took the place of this command")]
     Overwritten,
-    /// The change does not fit the group's configuration now.
-    #[error("the change does not fit the group's configuration")]
-    BadChange,
+    /// The change or transfer does not fit the state of the group now.
+    #[error("this does not fit the state of the group now; try again")]
+    NotNow,
 }
 
 /// The core's answer to a request.

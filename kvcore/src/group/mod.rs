@@ -1,5 +1,22 @@
-//! One Raft group's replica: raft-rs, its log, its proposals and its reads.
+//! One Raft group's replica: raft-rs, its log, its proposals, its reads and its snapshots.
+//!
+//! Within a turn: events are handed to raft-rs, then [`Replica::drive`] takes what raft-rs wants
+//! done until there is nothing left. Nothing calls into raft-rs between `ready` and `advance`.
 
+mod change;
+mod drive;
 mod gate;
+mod leadership;
+mod log;
+mod propose;
+mod reads;
+mod replica;
+mod snapshot;
+mod truncate;
+mod turn;
 
 pub use gate::{ReadGate, ReadTicket};
+pub(crate) use propose::Work;
+pub(crate) use replica::{Birth, Machine, Replica};
+pub use replica::{GroupSummary, Role};
+pub(crate) use turn::Turn;

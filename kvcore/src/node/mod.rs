@@ -1,0 +1,8 @@
+//! The node's core: all its replicas, its view of the cluster, and its part in judging others.
+
+mod core;
+mod disk;
+mod membership;
+mod peers;
+
+pub use self::core::{Core, CoreConfig};
