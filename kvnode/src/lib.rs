@@ -6,7 +6,9 @@
 pub mod clock;
 pub mod founding;
 pub mod groups;
+pub mod identity;
 pub mod node;
 pub mod registration;
 pub mod router;
+pub mod transport;
 pub mod view;
