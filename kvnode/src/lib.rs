@@ -10,5 +10,6 @@ pub mod identity;
 pub mod node;
 pub mod registration;
 pub mod router;
+pub mod storage;
 pub mod transport;
 pub mod view;

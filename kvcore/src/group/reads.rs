@@ -24,7 +24,9 @@ pub(crate) struct Reads<R> {
 struct Round<R> {
     context: Vec<u8>,
     term: Term,
-    sent: Time,
+    /// When it was sent; `None` if the configuration changed since, which bars it from granting a
+    /// lease.
+    sent: Option<Time>,
     reads: Vec<R>,
 }
 
@@ -61,6 +63,10 @@ impl<R> Replica<R> {
     /// Sends the next round if one is wanted and possible. raft-rs drops a round asked for before
     /// the leader has committed in its own term, so that is awaited; a context is never used twice.
     pub fn start_round(&mut self, turn: &mut Turn<'_, R>) {
+        if self.is_leader() && !self.may_serve(turn) {
+            self.refuse_reads(turn);
+            return;
+        }
         let wanted = self.reads.renewal_wanted || !self.reads.waiting.is_empty();
         if let Some(round) = &self.reads.round
             && round.term == self.term()
@@ -78,11 +84,20 @@ impl<R> Replica<R> {
         self.reads.round = Some(Round {
             context: context.clone(),
             term: self.term(),
-            sent: turn.now,
+            sent: Some(turn.now),
             reads: std::mem::take(&mut self.reads.waiting),
         });
         self.reads.renewal_wanted = false;
         self.raw.read_index(context);
+    }
+
+    /// The configuration changed: a lease rests on the refusals of a quorum of the configuration
+    /// that is in force, so the next round must earn it again.
+    pub fn end_lease(&mut self) {
+        self.gate.set_lease(Time::ZERO);
+        if let Some(round) = &mut self.reads.round {
+            round.sent = None;
+        }
     }
 
     /// A quorum has confirmed a round.
@@ -90,8 +105,12 @@ impl<R> Replica<R> {
         let Some(round) = self.reads.round.take_if(|round| round.context == context) else {
             return;
         };
-        let counted_from = if turn.faults.lease_from_receipt { turn.now } else { round.sent };
-        if round.term == self.term() && self.is_leader() && self.may_hold_lease(turn) {
+        if let Some(sent) = round.sent
+            && round.term == self.term()
+            && self.is_leader()
+            && self.may_hold_lease(turn)
+        {
+            let counted_from = if turn.faults.lease_from_receipt { turn.now } else { sent };
             self.gate.set_lease(counted_from + turn.settings.lease());
         }
         if !round.reads.is_empty() {
@@ -119,7 +138,8 @@ impl<R> Replica<R> {
     /// This replica does not lead: reads go elsewhere. Confirmed ones stay, they are decided.
     pub fn refuse_reads(&mut self, turn: &mut Turn<'_, R>) {
         self.reads.renewal_wanted = false;
-        let elsewhere = Reply::NotLeader(NotLeader { leader: self.leader_node() });
+        let leader = if self.is_leader() { None } else { self.leader_node() };
+        let elsewhere = Reply::NotLeader(NotLeader { leader });
         let round = self.reads.round.take().map(|round| round.reads).unwrap_or_default();
         let waiting = std::mem::take(&mut self.reads.waiting);
         turn.reply_all(round.into_iter().chain(waiting), &elsewhere);

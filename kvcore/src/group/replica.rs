@@ -59,10 +59,13 @@ pub(crate) struct Replica<R> {
     pub snapshots: Snapshots,
     pub gate: Arc<ReadGate>,
     pub held: VecDeque<Held>,
+    /// The sync that makes the last change of term or vote durable, until it is complete.
+    pub vote_sync: Option<SyncId>,
     pub fetching: BTreeMap<LogIndex, Vec<WantedEntries>>,
     /// Nodes that messages came from, for replicas that the configuration here does not name yet.
     pub senders: BTreeMap<ReplicaId, NodeId>,
-    /// A truncation or another command of the node's own is on its way.
+    /// A truncation is on its way, through this index. Forgotten whenever a command of the node's
+    /// own is dropped, so that it is proposed again.
     pub truncating: Option<LogIndex>,
     pub record_dirty: bool,
     pub progress_dirty: bool,
@@ -168,6 +171,7 @@ impl<R> Replica<R> {
         let config = Config {
             id: id.get(),
             election_tick: settings.election_ticks,
+            max_election_tick: settings.election_ticks_end(rank),
             heartbeat_tick: settings.heartbeat_ticks,
             applied: progress.applied.index.get(),
             max_size_per_msg: settings.append_bytes_max,
@@ -175,6 +179,7 @@ impl<R> Replica<R> {
             check_quorum: true,
             pre_vote: true,
             batch_append: true,
+            skip_bcast_commit: true,
             max_uncommitted_size: settings.uncommitted_bytes_max,
             max_committed_size_per_ready: settings.append_bytes_max,
             ..Config::default()
@@ -197,6 +202,7 @@ impl<R> Replica<R> {
             snapshots: Snapshots::new(generation_max.max(generation)),
             gate: Arc::new(gate),
             held: VecDeque::new(),
+            vote_sync: None,
             fetching: BTreeMap::new(),
             senders: BTreeMap::new(),
             truncating: None,
@@ -286,6 +292,9 @@ impl<R> Replica<R> {
         if self.leadership.refuses(&message, turn) {
             return;
         }
+        if message.get_msg_type() == MessageType::MsgTimeoutNow && !self.is_log_durable() {
+            return;
+        }
         if message.get_msg_type() == MessageType::MsgSnapshot {
             let now = match self.machine {
                 Machine::Cluster(_) => is_cluster_snapshot(&message.get_snapshot().data),
@@ -330,6 +339,13 @@ impl<R> Replica<R> {
 
     /// Sends a Raft message to the node of its receiver; drops it if that is not known.
     pub fn send(&self, message: Message, turn: &mut Turn<'_, R>) {
+        let from_leader = matches!(
+            message.get_msg_type(),
+            MessageType::MsgAppend | MessageType::MsgHeartbeat | MessageType::MsgSnapshot
+        );
+        if turn.muted && from_leader {
+            return;
+        }
         if let Some(to) = self.node_of(ReplicaId(message.to)) {
             let message = PeerMessage::Raft { group: self.group, message };
             turn.effects.push(Effect::Send { to, message });
