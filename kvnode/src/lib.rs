@@ -4,12 +4,17 @@
 //! handles: a bounded queue into the core, tables that the core's thread publishes, and the store.
 
 pub mod clock;
+pub mod core_thread;
+pub mod fatal;
 pub mod founding;
 pub mod groups;
 pub mod identity;
 pub mod node;
 pub mod registration;
 pub mod router;
+mod service;
+mod snapshots;
 pub mod storage;
 pub mod transport;
 pub mod view;
+mod view_keeper;

@@ -55,6 +55,13 @@ pub enum PeerRequest {
         /// Which piece, counted from 0.
         number: u32,
     },
+    /// Give the leadership of a group away; executed if the receiver leads it.
+    TransferLeadership {
+        /// The group.
+        group: GroupId,
+        /// The node to lead it.
+        to: NodeId,
+    },
 }
 
 /// The answer to a [`PeerRequest`].
@@ -88,6 +95,8 @@ pub enum PeerAnswer {
     Chunk(Bytes),
     /// The request was not served.
     Refused(PeerRefusal),
+    /// The leadership moved.
+    Transferred,
 }
 
 /// Who a node is.
@@ -168,6 +177,9 @@ pub enum PeerRefusal {
     /// It is about to stop.
     #[error("the node is shutting down")]
     ShuttingDown,
+    /// The state of the group does not allow it now; it may soon.
+    #[error("the state of the group does not allow it now")]
+    NotNow,
 }
 
 impl PeerRequest {
@@ -184,7 +196,8 @@ impl PeerRequest {
                 | Self::Register(_)
                 | Self::Cluster(_)
                 | Self::FetchView { .. }
-                | Self::SnapshotChunk { .. } => 512,
+                | Self::SnapshotChunk { .. }
+                | Self::TransferLeadership { .. } => 512,
             }
     }
 }
@@ -206,7 +219,8 @@ impl PeerAnswer {
                 | Self::FoundingAccepted
                 | Self::Cluster(_)
                 | Self::View { newer: None, .. }
-                | Self::Refused(_) => 128,
+                | Self::Refused(_)
+                | Self::Transferred => 128,
             }
     }
 }
