@@ -5,12 +5,19 @@
 
 pub mod clock;
 pub mod config;
+pub mod core_thread;
+pub mod fatal;
 pub mod founding;
 pub mod groups;
 pub mod http;
+pub mod identity;
 pub mod metrics;
 pub mod node;
 pub mod registration;
 pub mod router;
+mod service;
+mod snapshots;
 pub mod storage;
+pub mod transport;
 pub mod view;
+mod view_keeper;

@@ -153,7 +153,9 @@ fn generations(
 ) -> Result<BTreeMap<PartitionId, Vec<Generation>>, StorageError> {
     let mut found: BTreeMap<PartitionId, Vec<Generation>> = BTreeMap::new();
     let family = database.family(Family::Data);
-    let mut iterator = database.inner.db.raw_iterator_cf_opt(family, ReadOptions::default());
+    let mut options = ReadOptions::default();
+    options.fill_cache(false);
+    let mut iterator = database.inner.db.raw_iterator_cf_opt(family, options);
     iterator.seek_to_first();
     while let Some(key) = iterator.key() {
         let Some((partition, generation, _)) = keys::parse_data(key) else {

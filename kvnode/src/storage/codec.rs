@@ -75,10 +75,8 @@ pub fn decode_entry(group: GroupId, index: LogIndex, bytes: &[u8]) -> Result<Ent
         TYPE_CONFIGURATION_V2 => EntryType::EntryConfChangeV2,
         other => return Err(malformed(&format!("unknown entry type {other}"))),
     };
-    let [term @ .., c0, c1, c2, c3] = header[2..] else {
-        return Err(malformed("the entry ends within its header"));
-    };
-    let term = <[u8; 8]>::try_from(term).map_err(|_| malformed("the entry has no term"))?;
+    let [_, _, t0, t1, t2, t3, t4, t5, t6, t7, c0, c1, c2, c3] = *header;
+    let term = u64::from_le_bytes([t0, t1, t2, t3, t4, t5, t6, t7]);
     let context_bytes = u32::from_le_bytes([c0, c1, c2, c3]) as usize;
     if context_bytes > rest.len() {
         return Err(malformed("the entry ends within its context"));
@@ -87,7 +85,7 @@ pub fn decode_entry(group: GroupId, index: LogIndex, bytes: &[u8]) -> Result<Ent
 
     let mut entry = Entry::default();
     entry.set_entry_type(kind);
-    entry.set_term(u64::from_le_bytes(term));
+    entry.set_term(term);
     entry.set_index(index.get());
     entry.set_context(Bytes::copy_from_slice(context));
     entry.set_data(Bytes::copy_from_slice(data));

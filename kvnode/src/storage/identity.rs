@@ -160,7 +160,7 @@ pub(super) struct Directory {
     /// Whether it was empty: nobody's until now.
     pub(super) fresh: bool,
     /// Held for as long as the directory is in use.
-    pub(super) lock: File,
+    pub(super) _lock: File,
 }
 
 impl Directory {
@@ -190,7 +190,7 @@ impl Directory {
             }
             Err(source) => return Err(io("reading the mark of data directory")(source)),
         };
-        Ok(Self { path: path.to_owned(), fresh, lock })
+        Ok(Self { path: path.to_owned(), fresh, _lock: lock })
     }
 
     /// RocksDB's own directory.

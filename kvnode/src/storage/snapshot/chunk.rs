@@ -91,6 +91,9 @@ impl ChunkWriter {
     }
 }
 
+/// A key and its stored record, in the memory of their chunk.
+pub(super) type KeyAndRecord<'a> = (&'a [u8], &'a [u8]);
+
 /// A chunk whose length and checksum are right.
 pub(super) struct VerifiedChunk<'a> {
     pub(super) id: SnapshotId,
@@ -132,7 +135,7 @@ impl<'a> VerifiedChunk<'a> {
     pub(super) fn records(
         &self,
         last: Option<&[u8]>,
-    ) -> Result<Vec<(&'a [u8], &'a [u8])>, ChunkDamage> {
+    ) -> Result<Vec<KeyAndRecord<'a>>, ChunkDamage> {
         let mut records = Vec::new();
         let mut last = last;
         let mut rest = self.body;

@@ -14,7 +14,7 @@ use super::super::database::Database;
 use super::super::error::StorageError;
 use super::super::keys::{self, Family};
 use super::super::options;
-use super::chunk::{CHECKSUM_BYTES, ChunkDamage, Total, VerifiedChunk};
+use super::chunk::{CHECKSUM_BYTES, ChunkDamage, KeyAndRecord, Total, VerifiedChunk};
 
 /// Directory, in the data directory, of the table files being written.
 pub(in super::super) const INCOMING: &str = "incoming";
@@ -156,7 +156,7 @@ impl SnapshotInstaller {
 
     fn write(
         &mut self,
-        records: &[(&[u8], &[u8])],
+        records: &[KeyAndRecord<'_>],
         checksum: &[u8; CHECKSUM_BYTES],
         chunk_bytes: usize,
     ) -> Result<(), InstallError> {

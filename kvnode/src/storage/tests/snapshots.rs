@@ -24,13 +24,17 @@ fn small_chunks() -> StorageSettings {
     StorageSettings { snapshot_chunk_bytes: 4 << 10, install_file_bytes: 20 << 10, ..settings() }
 }
 
-/// A source with `count` records of about 300 bytes, in small chunks.
-fn source(count: u32) -> Fixture {
-    let fixture = Fixture::with_replica(1);
-    let Fixture { store, database, directory } = fixture;
+/// A store with small chunks and files.
+fn small() -> Fixture {
+    let Fixture { store, database, directory } = Fixture::with_replica(1);
     drop((store, database));
     let (database, _, _) = Database::open(directory.path(), small_chunks()).unwrap();
-    let mut fixture = Fixture { store: StoreHandle::new(database.clone()), database, directory };
+    Fixture { store: StoreHandle::new(database.clone()), database, directory }
+}
+
+/// A source with `count` records of about 300 bytes, in small chunks.
+fn source(count: u32) -> Fixture {
+    let mut fixture = small();
     for number in 0..count {
         fixture.put(1, &number.to_be_bytes(), record(1, &varied_bytes(u64::from(number), 300)));
     }
@@ -91,7 +95,7 @@ fn a_copy_has_the_digest_of_its_source_although_writes_went_on() {
     assert_eq!(built.manifest.chunks, writes);
     assert_ne!(digest(&source.database, Generation(1)), before);
 
-    let target = Fixture::with_replica(1);
+    let target = small();
     let chunks = chunks(&source, &built.manifest);
     install(&target, &built.manifest, &chunks);
     assert_eq!(digest(&target.database, FRESH), before);
@@ -238,7 +242,7 @@ fn a_crash_amid_a_copy_leaves_nothing() {
     let source = source(400);
     let built = build(&source);
     let chunks = chunks(&source, &built.manifest);
-    let target = Fixture::with_replica(1);
+    let target = small();
     let mut installer = begin(&target, &built.manifest);
     for (number, chunk) in (0..).zip(&chunks).take(20) {
         installer.add_chunk(number, chunk).unwrap();

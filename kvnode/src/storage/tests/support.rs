@@ -96,7 +96,9 @@ impl Fixture {
     /// What a killed process would leave: the files as they are now, without a clean close.
     pub fn crash(&self) -> TempDir {
         let copy = tempfile::tempdir().unwrap();
+        self.database.inner.db.disable_file_deletions().unwrap();
         copy_directory(self.directory.path(), copy.path());
+        self.database.inner.db.enable_file_deletions().unwrap();
         copy
     }
 }
@@ -109,7 +111,11 @@ fn copy_directory(from: &Path, to: &Path) {
         if entry.file_type().unwrap().is_dir() {
             copy_directory(&entry.path(), &target);
         } else {
-            fs::copy(entry.path(), target).unwrap();
+            // A file whose deletion was under way already is not part of the store any more.
+            match fs::copy(entry.path(), target) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                copied => drop(copied.unwrap()),
+            }
         }
     }
 }
