@@ -377,9 +377,9 @@ impl Node {
     fn leads_what_others_could(&self) -> bool {
         let Some(view) = self.local.view().load() else { return false };
         let groups = self.groups.load();
-        groups.local().any(|(group, known, _)| {
-            known.leads_here && view.state.members(group).len() > 1
-        })
+        groups
+            .local()
+            .any(|(group, known, _)| known.leads_here && view.state.members(group).len() > 1)
     }
 }
 
