@@ -166,7 +166,11 @@ impl World {
         if summary.applied.get() > 0 && self.changed_within(number, summary) {
             return Ok(());
         }
-        let seen = format!("n{number} committed {index} of group {group} without a quorum");
+        let seen = format!(
+            "n{number} committed {index} of group {group} in term {term} without a quorum of \
+             {voters:?} and {voters_outgoing:?}: {}",
+            self.picture()
+        );
         Err(Violation::new("I8", seen))
     }
 
