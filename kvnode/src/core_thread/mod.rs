@@ -55,6 +55,12 @@ impl CoreThread {
     /// When the system starts no thread.
     pub fn spawn(self) -> std::io::Result<JoinHandle<()>> {
         let Self { config, boot, database, handle, inputs, view, groups, peers, alarms } = self;
+        // A node that stopped between accepting a cluster and creating its replicas has accepted a
+        // view and none in force: the core is given it again, before any message.
+        let accepted = match &boot.view {
+            Some(_) => None,
+            None => database.accepted_view().map_err(std::io::Error::other)?,
+        };
         let sync = SyncThread::spawn(database.clone(), {
             let handle = handle.clone();
             move |sync| handle.tell(Event::Synced { sync })
@@ -72,29 +78,22 @@ impl CoreThread {
         let store = StoreHandle::new(database);
         std::thread::Builder::new().name("core".to_owned()).spawn(move || {
             let _abort = AbortOnPanic("the core's thread");
-            run(config, boot, store, inputs, executor);
+            run(config, boot, accepted, store, inputs, executor);
         })
     }
 }
 
-/// A node that was stopped between accepting a cluster and creating its replicas has the view on
-/// disk and nothing else: taking the view again creates them. A view that came later is written in
-/// the same batch as the replicas that follow from it.
-fn view_to_adopt(boot: &mut Boot) -> Option<Arc<ClusterState>> {
-    let untouched = boot.replicas.is_empty() && boot.tombstones.is_empty();
-    if untouched { boot.view.take() } else { None }
-}
-
 fn run(
     config: CoreConfig,
-    mut boot: Boot,
+    boot: Boot,
+    accepted: Option<Arc<ClusterState>>,
     mut store: StoreHandle,
     inputs: Receiver<Input>,
     mut executor: Executor,
 ) {
     let mut events = Vec::new();
     let mut effects = Vec::new();
-    events.extend(view_to_adopt(&mut boot).map(Event::AdoptView));
+    events.extend(accepted.map(Event::AdoptView));
     let mut core = Core::boot(config, boot, &mut effects);
     executor.carry_out(&mut effects);
     let turn_seconds: Histogram = histogram!("ringkv_core_turn_seconds");
