@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kvcore::GroupId;
+use kvcore::Revision;
 use kvcore::cluster::{ClusterCommand, ClusterOutcome, Registration};
 use kvcore::message::PeerMessage;
-use kvcore::Revision;
 use placement::{Epoch, NodeId};
 use raft::eraftpb::MessageType;
 use tokio::time::timeout;
@@ -18,9 +18,7 @@ use crate::founding::Acceptor;
 use crate::identity::LocalNode;
 use crate::router::{RequestError, Router};
 use crate::snapshots::SnapshotSource;
-use crate::transport::{
-    Answerer, Identity, PeerAnswer, PeerRefusal, PeerRequest, PeerService,
-};
+use crate::transport::{Answerer, Identity, PeerAnswer, PeerRefusal, PeerRequest, PeerService};
 use crate::view_keeper::EpochWatch;
 
 /// Time for this node's view to show a registration that group 0 has applied.
@@ -100,9 +98,8 @@ impl Service {
         let now = clock::now();
         for message in messages {
             if let PeerMessage::Raft { group, message } = message
-                && let MessageType::MsgAppend
-                | MessageType::MsgHeartbeat
-                | MessageType::MsgSnapshot = message.get_msg_type()
+                && let MessageType::MsgAppend | MessageType::MsgHeartbeat | MessageType::MsgSnapshot =
+                    message.get_msg_type()
                 && let Some(replica) = groups.get(*group).and_then(|group| group.replica.as_ref())
             {
                 replica.note_heard(now);

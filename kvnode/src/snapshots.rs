@@ -116,10 +116,9 @@ impl Copier {
         let (source, id, chunks) = (manifest.source, manifest.id, manifest.chunks);
         tracing::info!(%group, %source, bytes = manifest.bytes, "taking a snapshot");
         let database = self.database.clone();
-        let mut installer = blocking(move || {
-            SnapshotInstaller::begin(&database, manifest, partition, generation)
-        })
-        .await??;
+        let mut installer =
+            blocking(move || SnapshotInstaller::begin(&database, manifest, partition, generation))
+                .await??;
         let mut fetched = futures_util::stream::iter(0..chunks)
             .map(|number| self.fetch(source, group, id, number))
             .buffered(WINDOW);

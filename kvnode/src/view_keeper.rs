@@ -95,8 +95,7 @@ impl ViewKeeper {
         }
         let request = PeerRequest::FetchView { newer_than: self.local.view().revision() };
         let deadline = Instant::now() + ASK_TIMEOUT;
-        let answer =
-            self.peers.call_address(&sighting.peer_address, request, deadline).await;
+        let answer = self.peers.call_address(&sighting.peer_address, request, deadline).await;
         match answer {
             Ok((_, PeerAnswer::View { newer: Some(state), confirmed: _ })) => {
                 self.adopt(*state).await;

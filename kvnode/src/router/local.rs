@@ -172,11 +172,7 @@ impl LocalStore {
     }
 
     /// Whether a command may enter the core, with the memory that it takes there.
-    fn admit(
-        &self,
-        partition: PartitionId,
-        command: &Command,
-    ) -> Result<Reservation, PeerRefusal> {
+    fn admit(&self, partition: PartitionId, command: &Command) -> Result<Reservation, PeerRefusal> {
         let key = check_command(command, self.value_bytes_max)
             .map_err(|_exceeded| PeerRefusal::OutOfLimits)?
             .ok_or(PeerRefusal::Malformed)?;

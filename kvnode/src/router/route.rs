@@ -105,8 +105,7 @@ impl Router {
         asked: &[NodeId],
     ) -> Option<NodeId> {
         let owners = view.state.members(group).iter().map(|member| member.node);
-        let mut candidates =
-            named.into_iter().chain(self.known_leader(group)).chain(owners);
+        let mut candidates = named.into_iter().chain(self.known_leader(group)).chain(owners);
         candidates.find(|node| !asked.contains(node))
     }
 

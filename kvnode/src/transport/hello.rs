@@ -181,8 +181,7 @@ pub(super) async fn dial(
     channel: Channel,
 ) -> Result<Greeted, ConnectError> {
     let silent = || ConnectError::Silent { address: address.to_owned() };
-    let unreachable =
-        |source| ConnectError::Unreachable { address: address.to_owned(), source };
+    let unreachable = |source| ConnectError::Unreachable { address: address.to_owned(), source };
     let protocol = |source| ConnectError::Protocol { address: address.to_owned(), source };
 
     let stream = timeout(CONNECT_TIMEOUT, TcpStream::connect(address))

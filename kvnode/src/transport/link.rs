@@ -58,9 +58,10 @@ impl Link {
 
     /// Dials the address that the directory gives the peer now; else says how long to pause.
     pub async fn connect(&mut self, node: NodeId, channel: Channel) -> Result<Greeted, Duration> {
-        let address = self.local.view().with(|view| {
-            Some(view?.node(node)?.registration.peer_address.clone())
-        });
+        let address = self
+            .local
+            .view()
+            .with(|view| Some(view?.node(node)?.registration.peer_address.clone()));
         let dialled = match address {
             Some(address) => dial(&self.local, &address, Some(node), channel).await,
             None => Err(ConnectError::UnknownNode { node }),

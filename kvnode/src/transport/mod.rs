@@ -7,18 +7,18 @@
 //!   requests refused.
 //! * A request reported as not sent was not: no byte of it was handed to the socket.
 
-pub mod frame;
-pub mod body;
-mod scan;
-pub mod request;
-mod hello;
-mod socket;
-mod link;
-mod outbox;
-mod calls;
 mod answers;
-mod peers;
+pub mod body;
+mod calls;
+pub mod frame;
+mod hello;
+mod link;
 mod listener;
+mod outbox;
+mod peers;
+pub mod request;
+mod scan;
+mod socket;
 
 pub use answers::Answerer;
 pub use calls::{CallError, NotSent};
