@@ -67,7 +67,7 @@ impl Database {
         }
         let db = options::database(&settings, directory.fresh)
             .and_then(|options| {
-                let families = options::families(&settings);
+                let families = options::families(&settings)?;
                 DB::open_cf_descriptors(&options, directory.store(), families)
             })
             .map_err(|source| match is_in_the_data(&source) {
