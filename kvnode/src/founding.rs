@@ -193,10 +193,9 @@ pub(crate) async fn init(
             (state, if complete { FoundingStart::Complete } else { FoundingStart::Resumed })
         }
     };
-    let mut progress = accepted;
-    for candidate in candidates.iter().filter(|it| it.identity.cluster.is_none()) {
-        accept_at(peers, candidate, &state, (progress, candidates.len())).await?;
-        progress += 1;
+    let missing = candidates.iter().filter(|it| it.identity.cluster.is_none());
+    for (so_far, candidate) in (accepted..).zip(missing) {
+        accept_at(peers, candidate, &state, (so_far, candidates.len())).await?;
     }
     tracing::info!(cluster = %state.cluster, founders = candidates.len(), "founded a cluster");
     Ok(report(&state, candidates, start))
