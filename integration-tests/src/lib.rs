@@ -1,1 +1,3 @@
 //! Part of ringkv; filled in by the commits that follow.
+
+pub mod sim;

@@ -99,6 +99,8 @@ problem_codes! {
     NoSuchPartition = "no-such-partition",
     /// The path exists, the method does not.
     MethodNotAllowed = "method-not-allowed",
+    /// The request did not arrive in time.
+    RequestTimeout = "request-timeout",
     /// The current state excludes the request.
     Conflict = "conflict",
     /// The cluster was founded before.
@@ -133,6 +135,8 @@ problem_codes! {
     NotImplemented = "not-implemented",
     /// The partition, or group 0, has no leader with a quorum.
     NoLeader = "no-leader",
+    /// A node that the request needs does not answer.
+    NodeUnreachable = "node-unreachable",
     /// A queue is full.
     Overloaded = "overloaded",
     /// The cluster was not founded yet.
@@ -216,6 +220,7 @@ impl ProblemCode {
             Self::NoSuchNode => (404, "No such node", NotApplied, No),
             Self::NoSuchPartition => (404, "No such partition", NotApplied, No),
             Self::MethodNotAllowed => (405, "The method does not apply here", NotApplied, No),
+            Self::RequestTimeout => (408, "The request did not arrive in time", NotApplied, Safe),
             Self::Conflict => (409, "The current state excludes this", NotApplied, No),
             Self::AlreadyInitialised => (409, "The cluster was founded before", NotApplied, No),
             Self::NameTaken => (409, "Another member has this name", NotApplied, No),
@@ -233,6 +238,7 @@ impl ProblemCode {
             Self::Internal => (500, "Internal error", Unknown, ReadFirst),
             Self::NotImplemented => (501, "Not implemented in this version", NotApplied, No),
             Self::NoLeader => (503, "No leader with a quorum", NotApplied, Safe),
+            Self::NodeUnreachable => (503, "A node does not answer", NotApplied, Safe),
             Self::Overloaded => (503, "Overloaded", NotApplied, Safe),
             Self::ClusterNotInitialised => (503, "The cluster is not initialised", NotApplied, Safe),
             Self::ShuttingDown => (503, "The node is shutting down", NotApplied, Safe),

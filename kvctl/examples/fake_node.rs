@@ -27,16 +27,21 @@ struct Node {
     peer_address: String,
     /// Shared by all nodes of a test: its presence means that the cluster was founded.
     founded: PathBuf,
-    values: Mutex<(u64, HashMap<Bytes, (u64, Bytes)>)>,
+    store: Mutex<Store>,
+}
+
+/// Keys with their versions, and the last version given.
+#[derive(Default)]
+struct Store {
+    last_version: u64,
+    values: HashMap<Bytes, (u64, Bytes)>,
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let flag = |name: &str| {
         let at = arguments.iter().position(|argument| argument == name);
-        at.and_then(|at| arguments.get(at + 1))
-            .cloned()
-            .ok_or(format!("{name} is missing"))
+        at.and_then(|at| arguments.get(at + 1)).cloned().ok_or(format!("{name} is missing"))
     };
     if arguments.iter().any(|argument| argument == "--fail") {
         return Err("told to fail".into());
@@ -48,12 +53,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         client_address: flag("--client-addr")?,
         peer_address: flag("--peer-addr")?,
         founded: data_dir.join("../../founded"),
-        values: Mutex::default(),
+        store: Mutex::default(),
     });
     let is_stubborn = arguments.iter().any(|argument| argument == "--stubborn");
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let listener = TcpListener::bind(&node.client_address).await?;
         let mut terminate = signal(SignalKind::terminate())?;
@@ -81,11 +84,7 @@ async fn answer(
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let (head, body) = request.into_parts();
     // A body that breaks off is as good as none here.
-    let body = body
-        .collect()
-        .await
-        .map(|body| body.to_bytes())
-        .unwrap_or_default();
+    let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let is_founded = node.founded.exists();
     let path = head.uri.path();
     let answer = match path {
@@ -93,25 +92,21 @@ async fn answer(
         "/readyz" if is_founded => text(StatusCode::OK, "ready"),
         "/readyz" => text(StatusCode::SERVICE_UNAVAILABLE, "not initialised"),
         "/v1/admin/node" => json(&info(&node, is_founded)),
-        "/v1/admin/init" if is_founded => problem(Problem::new(
-            ProblemCode::AlreadyInitialised,
-            "by an earlier run",
-        )),
+        "/v1/admin/init" if is_founded => {
+            problem(Problem::new(ProblemCode::AlreadyInitialised, "by an earlier run"))
+        }
         "/v1/admin/init" => {
             let nodes = vec![node.name.clone()];
             match std::fs::write(&node.founded, body) {
-                Ok(()) => json(&InitAnswer {
-                    cluster_id: "c1".into(),
-                    epoch: Epoch::new(1),
-                    nodes,
-                }),
+                Ok(()) => {
+                    json(&InitAnswer { cluster_id: "c1".into(), epoch: Epoch::new(1), nodes })
+                }
                 Err(error) => problem(Problem::new(ProblemCode::Internal, error.to_string())),
             }
         }
-        _ if !is_founded => problem(Problem::new(
-            ProblemCode::ClusterNotInitialised,
-            "no data yet",
-        )),
+        _ if !is_founded => {
+            problem(Problem::new(ProblemCode::ClusterNotInitialised, "no data yet"))
+        }
         path => match KeyPath::split(path).map(|path| path.key()) {
             Some(Ok(key)) => key_call(&node, &head, key, body),
             Some(Err(error)) => problem(Problem::new(ProblemCode::MalformedKey, error.to_string())),
@@ -122,15 +117,12 @@ async fn answer(
 }
 
 fn key_call(node: &Node, head: &http::request::Parts, key: Bytes, body: Bytes) -> Response<Bytes> {
-    let mut values = node.values.lock().unwrap_or_else(PoisonError::into_inner);
-    let (counter, values) = &mut *values;
+    let mut store = node.store.lock().unwrap_or_else(PoisonError::into_inner);
+    let Store { last_version, values } = &mut *store;
     let current = values.get(&key).map(|(version, _)| *version);
     let holds = match (Precondition::for_put(&head.headers), current) {
         (Err(error), _) => {
-            return problem(Problem::new(
-                ProblemCode::MalformedCondition,
-                error.to_string(),
-            ));
+            return problem(Problem::new(ProblemCode::MalformedCondition, error.to_string()));
         }
         (Ok(Precondition::None), _) => true,
         (Ok(Precondition::Absent), current) => current.is_none(),
@@ -146,10 +138,10 @@ fn key_call(node: &Node, head: &http::request::Parts, key: Bytes, body: Bytes) -
     }
     let mut answer = Response::new(Bytes::new());
     if head.method == Method::PUT {
-        *counter += 1;
-        values.insert(key, (*counter, body));
+        *last_version += 1;
+        values.insert(key, (*last_version, body));
         *answer.status_mut() = StatusCode::NO_CONTENT;
-        answer.headers_mut().insert("etag", etag_value(*counter));
+        answer.headers_mut().insert("etag", etag_value(*last_version));
     } else if head.method == Method::DELETE {
         values.remove(&key);
         *answer.status_mut() = StatusCode::NO_CONTENT;
@@ -163,19 +155,12 @@ fn key_call(node: &Node, head: &http::request::Parts, key: Bytes, body: Bytes) -
     if let Ok(name) = node.name.as_str().parse() {
         answer.headers_mut().insert(KV_SERVED_BY, name);
     }
-    answer
-        .headers_mut()
-        .insert(KV_PARTITION, PartitionId::new(0).get().into());
+    answer.headers_mut().insert(KV_PARTITION, PartitionId::new(0).get().into());
     answer
 }
 
 fn info(node: &Node, is_founded: bool) -> NodeInfo {
-    let number = node
-        .name
-        .as_str()
-        .trim_start_matches('n')
-        .parse()
-        .unwrap_or(0);
+    let number = node.name.as_str().trim_start_matches('n').parse().unwrap_or(0);
     NodeInfo {
         cluster_id: is_founded.then(|| "c1".to_owned()),
         id: NodeId::from_u128(number),
@@ -184,11 +169,7 @@ fn info(node: &Node, is_founded: bool) -> NodeInfo {
         weight: 1,
         client_address: node.client_address.clone(),
         peer_address: node.peer_address.clone(),
-        stage: if is_founded {
-            NodeStage::Member
-        } else {
-            NodeStage::Uninitialised
-        },
+        stage: if is_founded { NodeStage::Member } else { NodeStage::Uninitialised },
         epoch: Epoch::new(u64::from(is_founded)),
         view_revision: 1,
         view_age_ms: 0,

@@ -83,10 +83,7 @@ pub fn confirm(question: &str, is_confirmed: bool) -> Result<(), Failure> {
     let read = io::stdin().read_line(&mut answer);
     match read {
         Ok(_) if matches!(answer.trim(), "y" | "Y" | "yes") => Ok(()),
-        _ => Err(Failure::new(
-            Exit::CheckFailed,
-            "not confirmed, nothing was changed",
-        )),
+        _ => Err(Failure::new(Exit::CheckFailed, "not confirmed, nothing was changed")),
     }
 }
 

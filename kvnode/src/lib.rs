@@ -4,11 +4,14 @@
 //! handles: a bounded queue into the core, tables that the core's thread publishes, and the store.
 
 pub mod clock;
+pub mod config;
 pub mod core_thread;
 pub mod fatal;
 pub mod founding;
 pub mod groups;
+pub mod http;
 pub mod identity;
+pub mod metrics;
 pub mod node;
 pub mod registration;
 pub mod router;

@@ -7,9 +7,7 @@ fn a_cluster_comes_up_loses_a_node_gets_it_back_and_goes() {
     let mut up = DevUp::start(&[]);
     up.wait_ready();
     assert!(up.said().contains("founded cluster c1"), "{}", up.said());
-    let pids: Vec<i32> = ["n1", "n2", "n3"]
-        .map(|name| up.pid(name).unwrap())
-        .to_vec();
+    let pids: Vec<i32> = ["n1", "n2", "n3"].map(|name| up.pid(name).unwrap()).to_vec();
     assert!(pids.iter().all(|pid| is_alive(*pid)));
     for file in ["n1/data", "n1/log", "dev.json"] {
         assert!(up.dir.path().join(file).exists(), "{file}");
@@ -21,11 +19,7 @@ fn a_cluster_comes_up_loses_a_node_gets_it_back_and_goes() {
 
     let started = up.dev(&["start", "n2"]);
     assert!(started.status.success(), "{}", stderr(&started));
-    assert!(
-        stdout(&started).starts_with("n2 z2 http://127.0.0.1:"),
-        "{}",
-        stdout(&started)
-    );
+    assert!(stdout(&started).starts_with("n2 z2 http://127.0.0.1:"), "{}", stdout(&started));
     let revived = up.pid("n2").unwrap();
     assert!(is_alive(revived), "it outlives the kvctl that started it");
     let again = up.dev(&["start", "n2"]);
@@ -57,11 +51,7 @@ fn a_directory_is_restarted_and_not_founded_again() {
     let (dir, port) = up.into_dir_after_end();
     let mut other = DevUp::start_in(dir, port, &["--nodes", "3"]);
     assert_eq!(other.wait(), Some(2));
-    assert!(
-        other.said().contains("was made with --nodes 2, not 3"),
-        "{}",
-        other.said()
-    );
+    assert!(other.said().contains("was made with --nodes 2, not 3"), "{}", other.said());
 }
 
 #[test]
@@ -70,11 +60,7 @@ fn a_second_watcher_is_refused() {
     up.wait_ready();
     let second = up.dev(&["up"]);
     assert_eq!(second.status.code(), Some(4));
-    assert!(
-        stderr(&second).contains("another `dev up` runs"),
-        "{}",
-        stderr(&second)
-    );
+    assert!(stderr(&second).contains("another `dev up` runs"), "{}", stderr(&second));
     assert!(up.pid("n1").is_some_and(is_alive), "the first goes on");
 }
 
@@ -100,10 +86,7 @@ fn a_port_taken_by_another_cluster_is_no_success() {
 fn a_foreign_process_behind_a_stale_pid_file_is_never_signalled() {
     let up = DevUp::start(&["--nodes", "2"]);
     up.wait_ready();
-    let mut foreign = std::process::Command::new("sleep")
-        .arg("60")
-        .spawn()
-        .unwrap();
+    let mut foreign = std::process::Command::new("sleep").arg("60").spawn().unwrap();
     signal(up.pid("n2").unwrap(), "KILL");
     wait_for(|| up.said(), |said| said.contains("signal 9"));
     fs::write(up.dir.path().join("n2/pid"), foreign.id().to_string()).unwrap();
@@ -111,10 +94,7 @@ fn a_foreign_process_behind_a_stale_pid_file_is_never_signalled() {
     assert!(stopped.status.success() && stderr(&stopped).contains("does not run"));
     fs::write(up.dir.path().join("n2/pid"), foreign.id().to_string()).unwrap();
     drop(up);
-    assert!(
-        matches!(foreign.try_wait(), Ok(None)),
-        "the foreign process was ended"
-    );
+    assert!(matches!(foreign.try_wait(), Ok(None)), "the foreign process was ended");
     foreign.kill().unwrap();
     foreign.wait().unwrap();
 }
@@ -145,11 +125,7 @@ fn a_stubborn_node_is_killed_at_the_second_interrupt() {
     up.interrupt();
     assert_eq!(up.wait(), Some(0));
     assert!(!is_alive(pid));
-    assert!(
-        up.said().contains("does not leave: killed"),
-        "{}",
-        up.said()
-    );
+    assert!(up.said().contains("does not leave: killed"), "{}", up.said());
 }
 
 #[test]
@@ -163,9 +139,6 @@ fn stop_ends_one_node_and_names_that_do_not_exist_are_not_found() {
     assert!(up.pid("n2").is_some_and(is_alive));
     assert_eq!(up.dev(&["stop", "n9"]).status.code(), Some(3));
     assert_eq!(up.dev(&["start", "n9"]).status.code(), Some(3));
-    let elsewhere = kvctl()
-        .args(["dev", "stop", "n1", "--dir", "/nonexistent"])
-        .output()
-        .unwrap();
+    let elsewhere = kvctl().args(["dev", "stop", "n1", "--dir", "/nonexistent"]).output().unwrap();
     assert_eq!(elsewhere.status.code(), Some(2));
 }

@@ -41,10 +41,7 @@ pub fn free_port() -> u16 {
     loop {
         let port = 20_000 + (spread + NEXT.fetch_add(50, Ordering::Relaxed)) % 10_000;
         let is_free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
-        if [0, 1, 10, 11, 20, 21, 30, 31]
-            .into_iter()
-            .all(|step| is_free(port + step))
-        {
+        if [0, 1, 10, 11, 20, 21, 30, 31].into_iter().all(|step| is_free(port + step)) {
             return port;
         }
     }
@@ -91,10 +88,7 @@ impl DevUp {
     }
 
     pub fn wait_ready(&self) {
-        wait_for(
-            || self.said(),
-            |said| said.contains("ctrl-c ends all nodes"),
-        );
+        wait_for(|| self.said(), |said| said.contains("ctrl-c ends all nodes"));
         let printed = || fs::read_to_string(self.dir.path().join("up.out")).unwrap_or_default();
         wait_for(printed, |out| out.contains("CLIENT"));
     }
@@ -105,20 +99,12 @@ impl DevUp {
     }
 
     pub fn pid(&self, node: &str) -> Option<i32> {
-        fs::read_to_string(self.dir.path().join(node).join("pid"))
-            .ok()?
-            .trim()
-            .parse()
-            .ok()
+        fs::read_to_string(self.dir.path().join(node).join("pid")).ok()?.trim().parse().ok()
     }
 
     pub fn dev(&self, arguments: &[&str]) -> Output {
         let mut command = kvctl();
-        command
-            .arg("dev")
-            .args(arguments)
-            .arg("--dir")
-            .arg(self.dir.path());
+        command.arg("dev").args(arguments).arg("--dir").arg(self.dir.path());
         if arguments[0] != "stop" {
             command.arg("--kvnode").arg(fake_node());
         }

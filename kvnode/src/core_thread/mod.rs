@@ -57,6 +57,12 @@ impl CoreThread {
     /// When the system starts no thread.
     pub fn spawn(self) -> std::io::Result<(JoinHandle<()>, oneshot::Receiver<()>)> {
         let Self { config, boot, database, handle, inputs, view, groups, peers, alarms } = self;
+        // A node that stopped between accepting a cluster and creating its replicas has accepted a
+        // view and none in force: the core is given it again, before any message.
+        let accepted = match &boot.view {
+            Some(_) => None,
+            None => database.accepted_view().map_err(std::io::Error::other)?,
+        };
         let sync = SyncThread::spawn(database.clone(), {
             let handle = handle.clone();
             move |sync| handle.tell(Event::Synced { sync })
@@ -75,18 +81,10 @@ impl CoreThread {
         let (booted, is_booted) = oneshot::channel();
         let thread = std::thread::Builder::new().name("core".to_owned()).spawn(move || {
             let _abort = AbortOnPanic("the core's thread");
-            Runner { store, inputs, executor, booted: Some(booted) }.run(config, boot);
+            Runner { store, inputs, executor, booted: Some(booted) }.run(config, boot, accepted);
         })?;
         Ok((thread, is_booted))
     }
-}
-
-/// A node that was stopped between accepting a cluster and creating its replicas has the view on
-/// disk and nothing else: taking the view again creates them. A view that came later is written in
-/// the same batch as the replicas that follow from it.
-fn view_to_adopt(boot: &mut Boot) -> Option<Arc<ClusterState>> {
-    let untouched = boot.replicas.is_empty() && boot.tombstones.is_empty();
-    if untouched { boot.view.take() } else { None }
 }
 
 /// What lives on the thread beside the core.
@@ -98,10 +96,10 @@ struct Runner {
 }
 
 impl Runner {
-    fn run(mut self, config: CoreConfig, mut boot: Boot) {
+    fn run(mut self, config: CoreConfig, boot: Boot, accepted: Option<Arc<ClusterState>>) {
         let mut effects = Vec::new();
         let mut events: Vec<Event<ReplyTo>> = Vec::new();
-        events.extend(view_to_adopt(&mut boot).map(Event::AdoptView));
+        events.extend(accepted.map(Event::AdoptView));
         let mut core = Core::boot(config, boot, &mut effects);
         self.executor.carry_out(&mut effects);
         if events.is_empty() {

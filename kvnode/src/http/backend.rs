@@ -1,0 +1,139 @@
+//! What the HTTP face needs of a node: the operations behind its calls.
+//!
+//! A running [`Node`](crate::node::Node) implements it, and a map in memory in the tests. The face
+//! never decides where a request goes nor whether a condition holds; it parses, asks, and says what
+//! came back.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use kvapi::NodeInfo;
+use kvapi::admin::{Alarm, GroupZeroStatus};
+use kvcore::store::{Command, Record, WriteOutcome};
+use placement::{Epoch, NodeName, PartitionId};
+use thiserror::Error;
+
+use crate::founding::{Founded, FoundingOptions, InitError};
+use crate::router::{Consistency, Located, RequestError, RequestOptions, Served};
+use crate::view::View;
+
+/// Why a leadership was not moved.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum TransferError {
+    /// The cluster was not founded yet.
+    #[error("the cluster is not initialised")]
+    NotInitialised,
+    /// This version moves leaderships only by itself.
+    #[error("moving a leadership on demand")]
+    NotImplemented,
+    /// No node has this name.
+    #[error("no node is called {name}")]
+    NoSuchNode {
+        /// The name.
+        name: NodeName,
+    },
+    /// No partition has this number.
+    #[error("there is no partition {partition}")]
+    NoSuchPartition {
+        /// The number.
+        partition: PartitionId,
+    },
+    /// The node that should lead holds no voting replica of the partition.
+    #[error("{name} holds no voting replica of partition {partition}")]
+    NotAVoter {
+        /// The node.
+        name: NodeName,
+        /// The partition.
+        partition: PartitionId,
+    },
+    /// Nobody who could give the leadership away can be reached.
+    #[error("partition {partition} has no leader that can be reached")]
+    NoLeader {
+        /// The partition.
+        partition: PartitionId,
+    },
+    /// It was not seen to happen in time; it may still.
+    #[error("{name} did not take the lead of partition {partition} in time")]
+    OutcomeUnknown {
+        /// The node.
+        name: NodeName,
+        /// The partition.
+        partition: PartitionId,
+    },
+}
+
+/// What a node knows of the cluster beside the view: for status pages.
+#[derive(Clone, Debug, Default)]
+pub struct ClusterKnowledge {
+    /// Time since the view was last confirmed.
+    pub view_age: Duration,
+    /// State of group 0.
+    pub group0: GroupZeroStatus,
+    /// What an operator should know.
+    pub alarms: Vec<Alarm>,
+}
+
+/// The node behind the HTTP face.
+pub trait Backend: Send + Sync + 'static {
+    /// Name of this node.
+    fn node_name(&self) -> &NodeName;
+
+    /// Epoch of the ring in force here; 0 before the cluster was founded. Asked for every answer.
+    fn epoch(&self) -> Epoch;
+
+    /// The view in force here; none before the cluster was founded.
+    fn view(&self) -> Option<Arc<View>>;
+
+    /// What this node knows beside the view.
+    fn knowledge(&self) -> ClusterKnowledge;
+
+    /// Whether this node serves: founded, and every local group knows a leader.
+    ///
+    /// # Errors
+    /// The reasons why it does not.
+    fn ready(&self) -> Result<(), Vec<String>>;
+
+    /// Where a key lives and who leads its partition; none before the cluster was founded.
+    fn locate(&self, key: &[u8]) -> Option<Located>;
+
+    /// Executes a command of a client and waits for its outcome, until the deadline at most.
+    fn write(
+        &self,
+        command: Command,
+        options: RequestOptions,
+    ) -> impl Future<Output = Result<Served<WriteOutcome>, RequestError>> + Send;
+
+    /// Reads a key, until the deadline at most.
+    fn read(
+        &self,
+        key: Bytes,
+        consistency: Consistency,
+        options: RequestOptions,
+    ) -> impl Future<Output = Result<Served<Option<Record>>, RequestError>> + Send;
+
+    /// Waits for a view of a later epoch than `after`; none if there is none in that time.
+    fn wait_for_epoch(
+        &self,
+        after: Epoch,
+        timeout: Duration,
+    ) -> impl Future<Output = Option<Arc<View>>> + Send;
+
+    /// What this node says about itself; its replicas one by one only if asked for.
+    fn node_info(&self, with_replicas: bool) -> NodeInfo;
+
+    /// Founds a cluster of the nodes at these peer addresses.
+    fn init(
+        &self,
+        founders: Vec<String>,
+        options: FoundingOptions,
+    ) -> impl Future<Output = Result<Founded, InitError>> + Send;
+
+    /// Moves the leadership of a partition; returns once the node leads.
+    fn transfer(
+        &self,
+        partition: PartitionId,
+        to: NodeName,
+    ) -> impl Future<Output = Result<(), TransferError>> + Send;
+}

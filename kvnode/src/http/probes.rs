@@ -1,0 +1,68 @@
+//! What machines ask of a node: whether it lives and serves, its version, its numbers.
+
+use bytes::Bytes;
+use http::request::Parts;
+use kvapi::{Problem, ProblemCode};
+use placement::Epoch;
+use serde::Serialize;
+
+use super::app::{Answer, App, content, json};
+use super::backend::Backend;
+use super::problem::{Refusal, not_initialised, of_query};
+use super::query::Query;
+
+const TEXT: &str = "text/plain; charset=utf-8";
+const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// The answer of `GET /version`.
+#[derive(Debug, Serialize)]
+struct VersionAnswer<'a> {
+    program: &'static str,
+    version: &'static str,
+    node: &'a str,
+}
+
+/// `GET /livez`: that this is answered is the answer.
+pub fn live(head: &Parts) -> Result<Answer, Refusal> {
+    Query::parse(head.uri.query(), &[]).map_err(of_query)?;
+    Ok(content(TEXT, Bytes::from_static(b"alive\n")))
+}
+
+/// `GET /readyz`: whether requests should be sent here, else why not.
+pub fn ready<B: Backend>(app: &App<B>, head: &Parts) -> Result<Answer, Refusal> {
+    Query::parse(head.uri.query(), &[]).map_err(of_query)?;
+    if *app.stopping().borrow() {
+        let problem = Problem::new(ProblemCode::ShuttingDown, "the node is shutting down");
+        return Err(Box::new(problem));
+    }
+    match app.backend().ready() {
+        Ok(()) => Ok(content(TEXT, Bytes::from_static(b"ready\n"))),
+        Err(_) if app.backend().epoch() == Epoch::ZERO => Err(not_initialised()),
+        Err(reasons) => Err(Box::new(Problem::new(ProblemCode::NoLeader, reasons.join("; ")))),
+    }
+}
+
+/// `GET /version`.
+pub fn version<B: Backend>(app: &App<B>, head: &Parts) -> Result<Answer, Refusal> {
+    Query::parse(head.uri.query(), &[]).map_err(of_query)?;
+    Ok(json(&VersionAnswer {
+        program: "kvnode",
+        version: env!("CARGO_PKG_VERSION"),
+        node: app.backend().node_name().as_str(),
+    }))
+}
+
+/// `GET /metrics`, in Prometheus' text format.
+pub fn metrics<B: Backend>(app: &App<B>, head: &Parts) -> Result<Answer, Refusal> {
+    Query::parse(head.uri.query(), &[]).map_err(of_query)?;
+    let gauges = [
+        ("kvnode_ring_epoch", "Epoch of the ring in force.", app.backend().epoch().get()),
+        (
+            "kvnode_http_bodies_bytes",
+            "Bytes of request bodies in memory.",
+            app.bodies().used() as u64,
+        ),
+        ("kvnode_http_waiters", "Long polls under way.", app.waiters().used() as u64),
+    ];
+    Ok(content(PROMETHEUS, Bytes::from(app.metrics().render(&gauges))))
+}
