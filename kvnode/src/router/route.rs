@@ -92,6 +92,7 @@ impl Router {
             | PeerRequest::AcceptFounding(_)
             | PeerRequest::Register(_)
             | PeerRequest::FetchView { .. }
+            | PeerRequest::FetchFounding
             | PeerRequest::SnapshotChunk { .. } => PeerAnswer::Refused(PeerRefusal::Malformed),
         }
     }
