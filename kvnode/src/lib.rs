@@ -13,6 +13,7 @@ pub mod http;
 pub mod identity;
 pub mod metrics;
 pub mod node;
+pub mod program;
 pub mod registration;
 pub mod router;
 mod service;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{Method, StatusCode};
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use rustix::time::{ClockId, clock_gettime};
 
 /// How often the recorder of the `metrics` crate must be tidied up, as its histograms grow until then.
@@ -135,7 +135,10 @@ impl Metrics {
     /// # Errors
     /// When the process has a recorder already.
     pub fn install() -> Result<Self, metrics::SetRecorderError<impl Sized>> {
-        let recorder = PrometheusBuilder::new().build_recorder();
+        let bounds: Vec<f64> = BUCKETS.iter().map(|(bound, _)| bound.as_secs_f64()).collect();
+        let seconds = Matcher::Suffix("_seconds".to_owned());
+        let builder = PrometheusBuilder::new().set_buckets_for_metric(seconds, &bounds);
+        let recorder = builder.expect("there are bounds").build_recorder();
         let handle = recorder.handle();
         metrics::set_global_recorder(recorder)?;
         Ok(Self { recorder: Some(handle), ..Self::new() })
@@ -162,7 +165,7 @@ impl Metrics {
     }
 
     fn render_process(&self, text: &mut String) {
-        let name = "kvnode_info";
+        let name = "ringkv_info";
         head(text, name, "gauge", "Version of the program.");
         line(text, format_args!("{name}{{version=\"{}\"}} 1", env!("CARGO_PKG_VERSION")));
 
@@ -233,12 +236,12 @@ impl HttpMetrics {
 
     fn render(&self, text: &mut String) {
         let used: Vec<_> = self.used().collect();
-        let name = "kvnode_http_requests_total";
+        let name = "ringkv_http_requests_total";
         head(text, name, "counter", "Requests answered.");
         for (labels, series) in &used {
             line(text, format_args!("{name}{{{labels}}} {}", series.count()));
         }
-        let name = "kvnode_http_request_duration_seconds";
+        let name = "ringkv_http_request_duration_seconds";
         head(text, name, "histogram", "Time from the head of a request to its answer.");
         for (labels, series) in &used {
             let mut below = 0;
@@ -251,13 +254,13 @@ impl HttpMetrics {
             line(text, format_args!("{name}_sum{{{labels}}} {}", sum.as_secs_f64()));
             line(text, format_args!("{name}_count{{{labels}}} {below}"));
         }
-        let name = "kvnode_http_connections";
+        let name = "ringkv_http_connections";
         head(text, name, "gauge", "Open client connections.");
         line(text, format_args!("{name} {}", self.connections_open.load(Ordering::Relaxed)));
-        let name = "kvnode_http_connections_total";
+        let name = "ringkv_http_connections_total";
         head(text, name, "counter", "Client connections accepted.");
         line(text, format_args!("{name} {}", self.connections_accepted.load(Ordering::Relaxed)));
-        let name = "kvnode_http_connections_closed_total";
+        let name = "ringkv_http_connections_closed_total";
         head(text, name, "counter", "Client connections that the node closed, by reason.");
         for reason in Closed::ALL {
             let count = self.closed[reason as usize].load(Ordering::Relaxed);
@@ -336,17 +339,17 @@ mod tests {
             Duration::ZERO,
         );
         metrics.http.note_closed(Closed::Idle);
-        let text = metrics.render(&[("kvnode_ring_epoch", "Epoch.", 7)]);
+        let text = metrics.render(&[("ringkv_ring_epoch", "Epoch.", 7)]);
         for line in [
-            "kvnode_ring_epoch 7",
-            r#"kvnode_http_requests_total{route="key",method="GET",status="200"} 2"#,
-            r#"kvnode_http_requests_total{route="key",method="GET",status="404"} 1"#,
-            r#"kvnode_http_requests_total{route="admin",method="other",status="other"} 1"#,
-            r#"kvnode_http_request_duration_seconds_bucket{route="key",method="GET",status="200",le="0.0001"} 1"#,
-            r#"kvnode_http_request_duration_seconds_bucket{route="key",method="GET",status="200",le="+Inf"} 2"#,
-            r#"kvnode_http_request_duration_seconds_bucket{route="key",method="GET",status="404",le="10"} 0"#,
-            r#"kvnode_http_request_duration_seconds_sum{route="key",method="GET",status="404"} 20"#,
-            r#"kvnode_http_connections_closed_total{reason="idle"} 1"#,
+            "ringkv_ring_epoch 7",
+            r#"ringkv_http_requests_total{route="key",method="GET",status="200"} 2"#,
+            r#"ringkv_http_requests_total{route="key",method="GET",status="404"} 1"#,
+            r#"ringkv_http_requests_total{route="admin",method="other",status="other"} 1"#,
+            r#"ringkv_http_request_duration_seconds_bucket{route="key",method="GET",status="200",le="0.0001"} 1"#,
+            r#"ringkv_http_request_duration_seconds_bucket{route="key",method="GET",status="200",le="+Inf"} 2"#,
+            r#"ringkv_http_request_duration_seconds_bucket{route="key",method="GET",status="404",le="10"} 0"#,
+            r#"ringkv_http_request_duration_seconds_sum{route="key",method="GET",status="404"} 20"#,
+            r#"ringkv_http_connections_closed_total{reason="idle"} 1"#,
         ] {
             assert!(text.lines().any(|other| other == line), "{line} is not in\n{text}");
         }

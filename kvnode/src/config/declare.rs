@@ -11,9 +11,13 @@ use placement::{NodeName, Weight, Zone};
 use super::error::ConfigError;
 use super::value::{ByteSize, HostPort, LogFormat, Setting, Shape};
 use crate::http::HttpLimits;
+use crate::storage::StorageSettings;
 
 /// Most seeds: a few suffice to find any cluster.
 const SEEDS_MAX: usize = 64;
+
+/// Most threads for the network: far more than processors help.
+const WORKER_THREADS_MAX: usize = 1024;
 
 /// What is known of a setting beside its value.
 #[derive(Clone, Copy, Debug)]
@@ -123,7 +127,22 @@ settings! {
     /// Reads that may wait in one partition before the next is refused.
     reads_per_group_max: usize = Settings::default().reads_per_group_max;
 
-    /// Threads that serve the network; 0 for one per processor.
+    /// Free space on disk below which clients' writes are refused.
+    disk_reserve_bytes: ByteSize = ByteSize::of(512 << 20);
+    /// Memory for blocks of the store that were read.
+    block_cache_bytes: ByteSize = ByteSize::of(StorageSettings::default().block_cache_bytes);
+    /// Memory for records that are not in the store's sorted files yet.
+    memtable_bytes: ByteSize = ByteSize::of(StorageSettings::default().memtable_bytes);
+    /// Length of the store's write-ahead log, which is read again at the next start.
+    wal_bytes_max: ByteSize = ByteSize::of_u64(StorageSettings::default().wal_bytes_max);
+    /// Files of the store that are kept open.
+    open_files_max: u16 = u16::try_from(StorageSettings::default().open_files_max)
+        .expect("a small number");
+    /// Threads for the store's flushes and compactions.
+    background_jobs: u16 = u16::try_from(StorageSettings::default().background_jobs)
+        .expect("a small number");
+
+    /// Threads that serve the network, 1024 at most; 0 for one per processor.
     worker_threads: usize = 0;
     /// Form of what the node reports on standard error.
     log_format: LogFormat = LogFormat::Text;
@@ -193,8 +212,12 @@ impl Config {
         if self.log_retain_bytes_max < self.log_truncate_bytes {
             return rule("log_retain_bytes_max must not be less than log_truncate_bytes");
         }
+        if self.worker_threads > WORKER_THREADS_MAX {
+            return rule("worker_threads must be 1024 at most");
+        }
         for (key, value) in self.values() {
-            let may_be_zero = matches!(key.name, "worker_threads" | "log_cache_bytes");
+            let may_be_zero =
+                matches!(key.name, "worker_threads" | "log_cache_bytes" | "disk_reserve_bytes");
             let is_zero = match &value {
                 Some(toml::Value::Integer(number)) => *number == 0,
                 Some(toml::Value::String(text)) => text == "0s",
@@ -235,6 +258,19 @@ impl Config {
             proposals_per_group_max: self.proposals_per_group_max,
             reads_per_group_max: self.reads_per_group_max,
             ..Settings::default()
+        }
+    }
+
+    /// The settings of the store.
+    #[must_use]
+    pub fn storage_settings(&self) -> StorageSettings {
+        StorageSettings {
+            block_cache_bytes: self.block_cache_bytes.get(),
+            memtable_bytes: self.memtable_bytes.get(),
+            wal_bytes_max: self.wal_bytes_max.get() as u64,
+            open_files_max: i32::from(self.open_files_max),
+            background_jobs: i32::from(self.background_jobs),
+            ..StorageSettings::default()
         }
     }
 

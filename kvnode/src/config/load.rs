@@ -17,10 +17,12 @@ const AFTER_HELP: &str = "\
 Each setting is also a variable KVNODE_NAME_IN_CAPITALS and a key name_with_underscores of the file.
 Flags outweigh variables, variables the file, the file the defaults.
 
-Exit codes: 0 stopped on request; 1 failed while running; 2 bad flag, variable, key or value;
-3 the file cannot be read; 4 not loopback and not --insecure; 5 not implemented yet;
-10 cannot listen for clients; 11 cannot listen for nodes; 12 the store does not open;
-13 cannot start a thread; 14 did not stop in time; 134 (SIGABRT) a defect.";
+Exit codes: 0 stopped on request; 1 the runtime failed; 2 bad flag, variable, key or value;
+3 the configuration file cannot be read; 4 not loopback and not --insecure; 5 not implemented yet;
+10 cannot listen for clients; 11 cannot listen for nodes; 12 the data directory is in use;
+13 it is not a node's or was never finished; 14 a newer version wrote it; 15 it is damaged;
+16 it cannot be read or written; 17 a thread cannot be started; 18 did not stop in time;
+74 the store failed while running; 134 (SIGABRT) a defect of the program.";
 
 /// What the program was called for.
 #[derive(Debug)]
@@ -113,7 +115,7 @@ fn read_table(
     let text =
         read_file(file).map_err(|source| ConfigError::File { file: file.to_owned(), source })?;
     let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
-        let line = error.span().map(|span| text[..span.start].lines().count().max(1));
+        let line = error.span().map(|span| text[..span.start].matches('\n').count() + 1);
         let place = line.map(|line| format!("line {line}: ")).unwrap_or_default();
         let reason = format!("{place}{}", error.message().replace('\n', " "));
         ConfigError::Syntax { file: file.to_owned(), reason }

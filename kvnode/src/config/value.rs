@@ -195,6 +195,22 @@ impl Setting for usize {
     }
 }
 
+impl Setting for u16 {
+    const EXPECTED: &'static str = "a whole number up to 65535";
+
+    fn from_text(text: &str) -> Option<Self> {
+        usize::from_text(text)?.try_into().ok()
+    }
+
+    fn from_toml(value: &toml::Value) -> Option<Self> {
+        value.as_integer()?.try_into().ok()
+    }
+
+    fn to_toml(&self) -> Option<toml::Value> {
+        Some(toml::Value::Integer(i64::from(*self)))
+    }
+}
+
 impl Setting for Weight {
     const EXPECTED: &'static str = "a whole number from 1";
 

@@ -1,5 +1,7 @@
 //! The calls of operators under `/v1/admin`: what a node and a cluster say of themselves, and orders.
 
+use std::time::Instant;
+
 use http::header::{CONTENT_TYPE, HeaderMap};
 use http::request::Parts;
 use kvapi::admin::{InitRequest, TransferAnswer, TransferRequest};
@@ -20,11 +22,11 @@ use crate::founding::{FoundingOptions, FoundingStart};
 const FOUNDERS_MAX: usize = 1024;
 
 /// `GET /v1/admin/node`; `?replicas=true` adds the replicas one by one.
-pub fn node<B: Backend>(app: &App<B>, head: &Parts) -> Result<Answer, Refusal> {
+pub async fn node<B: Backend>(app: &App<B>, head: &Parts) -> Result<Answer, Refusal> {
     let query = Query::parse(head.uri.query(), &["replicas"]).map_err(of_query)?;
     let parse = |text: &str| text.parse::<bool>().ok();
     let replicas = query.parsed("replicas", "`true` or `false`", parse).map_err(of_query)?;
-    Ok(json(&app.backend().node_info(replicas.unwrap_or(false))))
+    Ok(json(&app.backend().node_info(replicas.unwrap_or(false)).await))
 }
 
 /// `GET /v1/admin/status`.
@@ -69,7 +71,9 @@ pub async fn transfer<B: Backend>(
 ) -> Result<Answer, Refusal> {
     Query::parse(head.uri.query(), &[]).map_err(of_query)?;
     let TransferRequest { partition, to } = read_json(app, head, body).await?;
-    app.backend().transfer(partition, to.clone()).await.map_err(of_transfer)?;
+    let deadline = Instant::now() + app.limits().request_timeout;
+    let moved = app.backend().transfer(partition, to.clone(), deadline).await;
+    moved.map_err(|error| of_transfer(error, app.backend().view().as_deref()))?;
     Ok(json(&TransferAnswer { partition, leader: to }))
 }
 
@@ -79,9 +83,9 @@ fn founding_options(request: &InitRequest) -> Result<FoundingOptions, Refusal> {
         return Err(malformed(format!("`founders` names 1 to {FOUNDERS_MAX} peer addresses")));
     }
     let partition_bits = PartitionBits::from_count(request.partitions)
-        .map_err(|error| malformed(format!("`partitions` does not do: {error}")))?;
+        .map_err(|error| malformed(format!("`partitions`: {error}")))?;
     let replication_factor = ReplicationFactor::new(request.replication_factor)
-        .map_err(|error| malformed(format!("`replication_factor` does not do: {error}")))?;
+        .map_err(|error| malformed(format!("`replication_factor`: {error}")))?;
     Ok(FoundingOptions {
         partition_bits,
         replication_factor,
@@ -102,7 +106,7 @@ async fn read_json<T: DeserializeOwned, B: Backend>(
     }
     let body = body.read(JSON_BYTES_MAX, app.bodies(), app.limits()).await.map_err(of_body)?;
     serde_json::from_slice(&body.bytes).map_err(|error| {
-        refuse(ProblemCode::MalformedRequest, format!("the body does not do: {error}"))
+        refuse(ProblemCode::MalformedRequest, format!("the body is not what this call takes: {error}"))
     })
 }
 

@@ -173,7 +173,7 @@ async fn dispatch<B: Backend>(
         Route::Version => probes::version(app, head),
         Route::Metrics => probes::metrics(app, head),
         Route::OpenApi => openapi::document(head),
-        Route::AdminNode => admin::node(app, head),
+        Route::AdminNode => Box::pin(admin::node(app, head)).await,
         Route::AdminStatus => admin::status(app, head),
         Route::AdminRing => admin::ring_history(app, head),
         Route::AdminInit => Box::pin(admin::init(app, head, body)).await,

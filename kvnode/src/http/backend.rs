@@ -1,12 +1,12 @@
 //! What the HTTP face needs of a node: the operations behind its calls.
 //!
-//! A running [`Node`](crate::node::Node) implements it, and a map in memory in the tests. The face
+//! A running [`Node`](crate::node::Node) implements it ([`super::node`]), and a map in memory in the tests. The face
 //! never decides where a request goes nor whether a condition holds; it parses, asks, and says what
 //! came back.
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use kvapi::NodeInfo;
@@ -22,12 +22,6 @@ use crate::view::View;
 /// Why a leadership was not moved.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TransferError {
-    /// The cluster was not founded yet.
-    #[error("the cluster is not initialised")]
-    NotInitialised,
-    /// This version moves leaderships only by itself.
-    #[error("moving a leadership on demand")]
-    NotImplemented,
     /// No node has this name.
     #[error("no node is called {name}")]
     NoSuchNode {
@@ -40,28 +34,17 @@ pub enum TransferError {
         /// The number.
         partition: PartitionId,
     },
-    /// The node that should lead holds no voting replica of the partition.
-    #[error("{name} holds no voting replica of partition {partition}")]
-    NotAVoter {
+    /// The node that should lead is no owner of the partition.
+    #[error("{name} is no owner of partition {partition}")]
+    NotAnOwner {
         /// The node.
         name: NodeName,
         /// The partition.
         partition: PartitionId,
     },
-    /// Nobody who could give the leadership away can be reached.
-    #[error("partition {partition} has no leader that can be reached")]
-    NoLeader {
-        /// The partition.
-        partition: PartitionId,
-    },
-    /// It was not seen to happen in time; it may still.
-    #[error("{name} did not take the lead of partition {partition} in time")]
-    OutcomeUnknown {
-        /// The node.
-        name: NodeName,
-        /// The partition.
-        partition: PartitionId,
-    },
+    /// The order did not get through, or its outcome is not known.
+    #[error(transparent)]
+    Request(#[from] RequestError),
 }
 
 /// What a node knows of the cluster beside the view: for status pages.
@@ -121,7 +104,7 @@ pub trait Backend: Send + Sync + 'static {
     ) -> impl Future<Output = Option<Arc<View>>> + Send;
 
     /// What this node says about itself; its replicas one by one only if asked for.
-    fn node_info(&self, with_replicas: bool) -> NodeInfo;
+    fn node_info(&self, with_replicas: bool) -> impl Future<Output = NodeInfo> + Send;
 
     /// Founds a cluster of the nodes at these peer addresses.
     fn init(
@@ -135,5 +118,6 @@ pub trait Backend: Send + Sync + 'static {
         &self,
         partition: PartitionId,
         to: NodeName,
+        deadline: Instant,
     ) -> impl Future<Output = Result<(), TransferError>> + Send;
 }

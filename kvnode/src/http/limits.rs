@@ -23,6 +23,11 @@ pub const STREAMS_PER_CONNECTION_MAX: u32 = 256;
 /// Connections over the limit that are answered at a time; more are closed without a word.
 pub const REFUSALS_AT_ONCE_MAX: usize = 64;
 
+/// Time for which a node that is about to stop goes on taking requests. Each answer then closes its
+/// connection, so that busy clients leave without a request cut off on its way; who sent nothing for
+/// that long has none.
+pub const FAREWELL: Duration = Duration::from_millis(500);
+
 /// What a node's configuration says about its HTTP face.
 #[derive(Clone, Debug)]
 pub struct HttpLimits {
@@ -60,7 +65,7 @@ impl Default for HttpLimits {
             idle_timeout: Duration::from_secs(120),
             body_pause_max: Duration::from_secs(10),
             body_timeout: Duration::from_secs(60),
-            drain_timeout: Duration::from_secs(5),
+            drain_timeout: Duration::from_secs(3),
         }
     }
 }

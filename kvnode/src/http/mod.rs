@@ -17,6 +17,7 @@ pub mod body;
 pub mod describe;
 pub mod kv;
 pub mod limits;
+pub mod node;
 pub mod openapi;
 pub mod probes;
 pub mod problem;

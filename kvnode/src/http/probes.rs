@@ -56,13 +56,13 @@ pub fn version<B: Backend>(app: &App<B>, head: &Parts) -> Result<Answer, Refusal
 pub fn metrics<B: Backend>(app: &App<B>, head: &Parts) -> Result<Answer, Refusal> {
     Query::parse(head.uri.query(), &[]).map_err(of_query)?;
     let gauges = [
-        ("kvnode_ring_epoch", "Epoch of the ring in force.", app.backend().epoch().get()),
+        ("ringkv_ring_epoch", "Epoch of the ring in force.", app.backend().epoch().get()),
         (
-            "kvnode_http_bodies_bytes",
+            "ringkv_http_bodies_bytes",
             "Bytes of request bodies in memory.",
             app.bodies().used() as u64,
         ),
-        ("kvnode_http_waiters", "Long polls under way.", app.waiters().used() as u64),
+        ("ringkv_http_waiters", "Long polls under way.", app.waiters().used() as u64),
     ];
     Ok(content(PROMETHEUS, Bytes::from(app.metrics().render(&gauges))))
 }

@@ -91,6 +91,10 @@ pub fn of_init(error: InitError) -> Refusal {
         InitError::NotAFounder { address: _, node: _, cluster: _ } => {
             problem(ProblemCode::Conflict).with_hint("kvctl join")
         }
+        InitError::TooLate { cluster: _, epoch: _, address: _ } => {
+            problem(ProblemCode::Conflict).with_hint("kvctl join")
+        }
+        InitError::Refused { address: _, cluster: _, reason: _ } => problem(ProblemCode::Conflict),
         InitError::Interrupted { cluster: _, accepted: _, founders: _, address: _, reason: _ } => {
             problem(ProblemCode::OutcomeUnknown)
                 .with_outcome(Outcome::Unknown, Retry::Safe)
@@ -101,29 +105,24 @@ pub fn of_init(error: InitError) -> Refusal {
 
 /// Maps the errors of moving a leadership.
 #[must_use]
-pub fn of_transfer(error: TransferError) -> Refusal {
+pub fn of_transfer(error: TransferError, view: Option<&View>) -> Refusal {
     let detail = error.to_string();
     let problem = |code| Problem::new(code, detail);
     Box::new(match error {
-        TransferError::NotInitialised => return not_initialised(),
-        TransferError::NotImplemented => return not_implemented(&error.to_string()),
         TransferError::NoSuchNode { name: _ } => {
             problem(ProblemCode::NoSuchNode).with_hint("kvctl node ls")
         }
         TransferError::NoSuchPartition { partition } => {
             problem(ProblemCode::NoSuchPartition).with_partition(partition)
         }
-        TransferError::NotAVoter { name: _, partition } => {
+        TransferError::NotAnOwner { name: _, partition } => {
             problem(ProblemCode::Conflict).with_partition(partition).with_hint("kvctl ring show")
         }
-        TransferError::NoLeader { partition } => {
-            problem(ProblemCode::NoLeader).with_partition(partition).with_hint("kvctl status")
+        // A leadership that moves twice is no harm.
+        TransferError::Request(RequestError::OutcomeUnknown) => {
+            problem(ProblemCode::OutcomeUnknown).with_outcome(Outcome::Unknown, Retry::Safe)
         }
-        TransferError::OutcomeUnknown { name: _, partition } => {
-            problem(ProblemCode::OutcomeUnknown)
-                .with_partition(partition)
-                .with_outcome(Outcome::Unknown, Retry::Safe)
-        }
+        TransferError::Request(error) => return of_request(error, view),
     })
 }
 

@@ -23,7 +23,9 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use super::app::{App, handle};
 use super::backend::Backend;
-use super::limits::{HEAD_BYTES_MAX, Quota, REFUSALS_AT_ONCE_MAX, STREAMS_PER_CONNECTION_MAX};
+use super::limits::{
+    FAREWELL, HEAD_BYTES_MAX, Quota, REFUSALS_AT_ONCE_MAX, STREAMS_PER_CONNECTION_MAX,
+};
 use super::problem::refuse;
 use super::watchdog::{Activity, Verdict, Watchdog, Watched};
 use crate::metrics::Closed;
@@ -41,15 +43,16 @@ const REFUSAL_TIME_MAX: Duration = Duration::from_secs(1);
 pub async fn serve<B: Backend>(
     listener: TcpListener,
     app: Arc<App<B>>,
-    mut stop: watch::Receiver<bool>,
+    stop: watch::Receiver<bool>,
 ) {
     let builder = Arc::new(builder());
     let connections = Quota::new(app.limits().connections_max);
     let refusals = Quota::new(REFUSALS_AT_ONCE_MAX);
     let mut tasks = JoinSet::new();
+    let mut farewell = pin!(farewell(stop.clone()));
     loop {
         let accepted = tokio::select! {
-            _ = stop.wait_for(|stop| *stop) => break,
+            () = &mut farewell => break,
             accepted = listener.accept() => accepted,
             // Finished connections are let go of as they end.
             Some(_) = tasks.join_next() => continue,
@@ -90,13 +93,21 @@ pub async fn serve<B: Backend>(
     }
 }
 
+/// Ends when connections are to be closed: a while after `stop` came to hold true.
+async fn farewell(mut stop: watch::Receiver<bool>) {
+    // A sender that is gone cannot say stop any more; nobody needs the server then.
+    let _ = stop.wait_for(|stop| *stop).await;
+    sleep(FAREWELL).await;
+}
+
 fn builder() -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http1()
         // A client may close its side after it sent a request and still wait for the answer.
         .half_close(true)
-        .pipeline_flush(true)
+        // Gathering the answers to pipelined requests would lose the last one before bad input.
+        .pipeline_flush(false)
         .max_buf_size(HEAD_BYTES_MAX)
         // The watchdog bounds the time for heads; a timer per request would cost more.
         .header_read_timeout(None);
@@ -115,7 +126,7 @@ async fn connection<B: Backend>(
     stream: TcpStream,
     app: &Arc<App<B>>,
     builder: &Builder<TokioExecutor>,
-    mut stop: watch::Receiver<bool>,
+    stop: watch::Receiver<bool>,
 ) {
     // Fails only for a connection that is gone already.
     let _ = stream.set_nodelay(true);
@@ -124,15 +135,22 @@ async fn connection<B: Backend>(
     let mut ticks = interval(watchdog.interval());
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let io = TokioIo::new(Watched::new(stream, Arc::clone(&activity)));
+    let stopping = stop.clone();
     let service = service_fn(|request: Request<Incoming>| {
-        let open = activity.begin(request.version() == Version::HTTP_2);
+        let is_multiplexed = request.version() == Version::HTTP_2;
+        let open = activity.begin(is_multiplexed);
         let app = Arc::clone(app);
+        let is_last = *stopping.borrow() && !is_multiplexed;
         async move {
-            let answer = handle(app, request).await;
+            let mut answer = handle(app, request).await;
+            if is_last {
+                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
             drop(open);
             Ok::<_, Infallible>(answer)
         }
     });
+    let mut farewell = pin!(farewell(stop));
     let mut connection = pin!(builder.serve_connection(io, service));
     let mut is_ending = false;
     loop {
@@ -157,7 +175,7 @@ async fn connection<B: Backend>(
                     return;
                 }
             },
-            _ = stop.wait_for(|stop| *stop), if !is_ending => {
+            () = &mut farewell, if !is_ending => {
                 is_ending = true;
                 connection.as_mut().graceful_shutdown();
             }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use kvapi::admin::{GroupZeroStatus, NodeInfo, NodeStage};
@@ -207,7 +207,7 @@ impl Backend for Fake {
         view.expect("the fake lives").clone()
     }
 
-    fn node_info(&self, with_replicas: bool) -> NodeInfo {
+    async fn node_info(&self, with_replicas: bool) -> NodeInfo {
         NodeInfo {
             cluster_id: None,
             id: NodeId::from_u128(1),
@@ -259,8 +259,13 @@ impl Backend for Fake {
         })
     }
 
-    async fn transfer(&self, partition: PartitionId, to: NodeName) -> Result<(), TransferError> {
-        let view = self.view().ok_or(TransferError::NotInitialised)?;
+    async fn transfer(
+        &self,
+        partition: PartitionId,
+        to: NodeName,
+        _: Instant,
+    ) -> Result<(), TransferError> {
+        let view = self.view().ok_or(RequestError::NotInitialised)?;
         if !view.state.nodes.values().any(|node| node.registration.name == to) {
             return Err(TransferError::NoSuchNode { name: to });
         }

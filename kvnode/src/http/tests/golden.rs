@@ -12,7 +12,7 @@ use super::raw::{Raw, RawAnswer};
 use super::{HttpLimits, TestServer};
 
 /// A body that is longer stands in the file as a word.
-const BODY_SHOWN_MAX: usize = 600;
+const BODY_SHOWN_MAX: usize = 1000;
 
 #[tokio::test]
 async fn conversations_go_as_written() {
@@ -32,6 +32,7 @@ async fn conversations_go_as_written() {
         let got = converse(&server, &text).await;
         if std::env::var_os("REWRITE").is_some() {
             std::fs::write(&path, &got).unwrap();
+            continue;
         }
         for (number, (got, want)) in got.lines().zip(text.lines()).enumerate() {
             assert_eq!(got, want, "{}:{}", path.display(), number + 1);

@@ -93,6 +93,10 @@ fn foundings_and_transfers_say_what_stands_in_the_way() {
     check(&of_init(InitError::NotAFounder { address: address(), node, cluster }), 409, "conflict");
     let impossible = InitError::Impossible(kvcore::cluster::FoundingError::NoFounders);
     check(&of_init(impossible), 400, "malformed-request");
+    let late = InitError::TooLate { cluster, epoch: Epoch::new(2), address: address() };
+    check(&of_init(late), 409, "conflict");
+    let refused = InitError::Refused { address: address(), cluster, reason: reason() };
+    check(&of_init(refused), 409, "conflict");
     let interrupted = of_init(InitError::Interrupted {
         cluster,
         accepted: 1,
@@ -105,16 +109,15 @@ fn foundings_and_transfers_say_what_stands_in_the_way() {
 
     let partition = PartitionId::new(3);
     let table = [
-        (TransferError::NotInitialised, 503, "cluster-not-initialised"),
-        (TransferError::NotImplemented, 501, "not-implemented"),
         (TransferError::NoSuchNode { name: name("n9") }, 404, "no-such-node"),
         (TransferError::NoSuchPartition { partition }, 404, "no-such-partition"),
-        (TransferError::NotAVoter { name: name("n9"), partition }, 409, "conflict"),
-        (TransferError::NoLeader { partition }, 503, "no-leader"),
-        (TransferError::OutcomeUnknown { name: name("n9"), partition }, 504, "outcome-unknown"),
+        (TransferError::NotAnOwner { name: name("n9"), partition }, 409, "conflict"),
+        (RequestError::NotInitialised.into(), 503, "cluster-not-initialised"),
+        (RequestError::NoLeader { partition }.into(), 503, "no-leader"),
+        (RequestError::OutcomeUnknown.into(), 504, "outcome-unknown"),
     ];
     for (error, status, code) in table {
-        check(&of_transfer(error), status, code);
+        check(&of_transfer(error, None), status, code);
     }
 }
 
