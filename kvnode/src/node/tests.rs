@@ -14,6 +14,7 @@ use crate::founding::{FoundingOptions, FoundingStart, InitError};
 use crate::registration::RegistrationState;
 use crate::router::{Consistency, RequestError, RequestOptions};
 use crate::storage::StorageSettings;
+use crate::transport::{PeerAnswer, PeerRequest};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -359,4 +360,80 @@ async fn a_node_whose_log_is_gone_elsewhere_comes_back_by_snapshot() {
         back.fresh_summaries().await.iter().any(|summary| summary.generation.get() > 1),
         "no replica was installed from a snapshot"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_founder_that_was_missed_is_made_one_later() {
+    let dir = TempDir::new().unwrap();
+    let mut nodes = Vec::new();
+    for name in ["n1", "n2", "n3"] {
+        nodes.push(Node::start(config(name, dir.path())).await.unwrap());
+    }
+    // A founding that stopped before it came to the last node: the others go on without it.
+    let founders: Vec<_> = nodes.iter().map(|node| node.info().registration).collect();
+    let founding = kvcore::cluster::found(&kvcore::cluster::Founding {
+        cluster: kvcore::ClusterId(77),
+        founders,
+        partition_bits: options().partition_bits,
+        replication_factor: options().replication_factor,
+        vnodes_per_node: 16,
+        policy: TokenPolicy::Balanced,
+        now_ms: 1,
+    })
+    .unwrap();
+    for node in &nodes[..2] {
+        let request = PeerRequest::AcceptFounding(Box::new(founding.clone()));
+        let deadline = Instant::now() + PATIENCE;
+        let accepted = nodes[2].peers.call_address(&address(node), request, deadline).await;
+        assert_eq!(accepted.unwrap().1, PeerAnswer::FoundingAccepted);
+    }
+    write(&nodes[0], "early", b"1").await;
+    wait_for("the cluster notes that the third is down", async || {
+        let view = nodes[0].view().load().unwrap();
+        let health = view.node(nodes[2].id()).unwrap().health;
+        if health == kvcore::cluster::Health::Down { Ok(()) } else { Err(health) }
+    })
+    .await;
+
+    let founded = nodes[2].init(nodes.iter().map(address).collect(), options()).await.unwrap();
+    assert_eq!(founded.start, FoundingStart::Resumed);
+    assert_eq!(founded.cluster, founding.cluster);
+    ready(&nodes.iter().collect::<Vec<_>>()).await;
+    assert_eq!(read(&nodes[2], "early").await.as_deref(), Some(&b"1"[..]));
+    wait_for("the third has what it missed", async || {
+        let options = within(PATIENCE);
+        let key = Bytes::from_static(b"early");
+        nodes[2].router().read(key, Consistency::Stale, options).await.unwrap().value.ok_or(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_founder_that_stopped_before_its_replicas_were_made_makes_them_at_the_next_start() {
+    let dir = TempDir::new().unwrap();
+    let own_config = config("n1", dir.path());
+    let first = Node::start(own_config.clone()).await.unwrap();
+    let registration = first.info().registration;
+    let listen = first.peer_address();
+    first.stop().await;
+    let founding = kvcore::cluster::found(&kvcore::cluster::Founding {
+        cluster: kvcore::ClusterId(78),
+        founders: vec![registration],
+        partition_bits: options().partition_bits,
+        replication_factor: options().replication_factor,
+        vnodes_per_node: 16,
+        policy: TokenPolicy::Balanced,
+        now_ms: 1,
+    })
+    .unwrap();
+    // As if the node had stopped right after it accepted.
+    let (database, _, _) =
+        crate::storage::Database::open(&own_config.data_dir, own_config.storage.clone()).unwrap();
+    database.accept_cluster(founding.cluster, &std::sync::Arc::new(founding)).unwrap();
+    drop(database);
+
+    let again = Node::start(NodeConfig { peer_listen: listen, ..own_config }).await.unwrap();
+    ready(&[&again]).await;
+    write(&again, "k", b"v").await;
+    assert_eq!(read(&again, "k").await.as_deref(), Some(&b"v"[..]));
 }

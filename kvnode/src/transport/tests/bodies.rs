@@ -22,18 +22,11 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 fn append_entries(entries: usize, data: &[u8]) -> Message {
-    let mut message = Message::default();
+    let entry =
+        |index| Entry { index, term: 3, data: Bytes::copy_from_slice(data), ..Entry::default() };
+    let mut message = Message { to: 2, from: 1, term: 3, ..Message::default() };
     message.set_msg_type(MessageType::MsgAppend);
-    message.to = 2;
-    message.from = 1;
-    message.term = 3;
-    for index in 0..entries {
-        let mut entry = Entry::default();
-        entry.index = index as u64 + 1;
-        entry.term = 3;
-        entry.data = Bytes::copy_from_slice(data);
-        message.mut_entries().push(entry);
-    }
+    message.mut_entries().extend((1..=entries as u64).map(entry));
     message
 }
 
@@ -70,14 +63,30 @@ fn the_bytes_of_messages_do_not_change() {
         &mut body,
         &PeerMessage::Raft { group: GroupId::from_raw(9), message: append_entries(1, b"d") },
     );
-    assert_eq!(hex(&body), "RAFT");
+    assert_eq!(hex(&body), "01090000001100000008031002180120033a0710031801220164");
     body.clear();
     let heartbeat = NodeHeartbeat { revision: Revision(5), disk_ok: true };
     append_message(&mut body, &PeerMessage::Heartbeat(heartbeat));
     append_message(&mut body, &PeerMessage::ViewRequest { known: Revision(4) });
     let failed = PeerMessage::SnapshotFailed { group: GroupId::CLUSTER, replica: ReplicaId(6) };
     append_message(&mut body, &failed);
-    assert_eq!(hex(&body), "OTHERS");
+    let golden = concat!(
+        "02",
+        "0a000000",
+        "01",
+        "0500000000000000",
+        "01", // heartbeat
+        "04",
+        "09000000",
+        "01",
+        "0400000000000000", // request for a view
+        "05",
+        "0d000000",
+        "01",
+        "00000000",
+        "0600000000000000", // snapshot failed
+    );
+    assert_eq!(hex(&body), golden);
 }
 
 #[test]
@@ -93,12 +102,41 @@ fn the_bytes_of_requests_and_answers_do_not_change() {
     };
     let mut body = Vec::new();
     append_request(&mut body, 1, Duration::from_millis(250), &write);
-    assert_eq!(hex(&body), "WRITE");
+    let golden = concat!(
+        "0100000000000000", // id
+        "fa000000",         // milliseconds left
+        "2c000000",         // length
+        "01",               // format
+        "00000000",         // write
+        "03000000",         // partition
+        "00000000",         // put
+        "0100000000000000",
+        "6b", // key
+        "0100000000000000",
+        "76", // value
+        "00", // no content type
+        "03000000",
+        "0200000000000000", // if the version is 2
+    );
+    assert_eq!(hex(&body), golden);
     body.clear();
     let refusal = PeerRefusal::NotLeader { leader: None, epoch: Epoch::new(1) };
     append_answer(&mut body, 2, &PeerAnswer::Refused(refusal));
     append_answer(&mut body, 3, &PeerAnswer::FoundingAccepted);
-    assert_eq!(hex(&body), "ANSWERS");
+    let golden = concat!(
+        "0200000000000000",
+        "12000000",
+        "01", // id, length, format
+        "08000000",
+        "01000000",
+        "00",
+        "0100000000000000", // refused: not the leader
+        "0300000000000000",
+        "05000000",
+        "01",       // id, length, format
+        "03000000", // founding accepted
+    );
+    assert_eq!(hex(&body), golden);
 }
 
 #[test]

@@ -48,7 +48,7 @@ fn the_bytes_of_a_frame_do_not_change() {
         "04000000",                         // length
     );
     assert_eq!(&hex[..golden.len()], golden);
-    assert_eq!(&hex[golden.len()..golden.len() + 16], "CHECKSUM");
+    assert_eq!(&hex[golden.len()..golden.len() + 16], "df1728c5c7f84d7e");
     assert_eq!(&bytes[HEADER_BYTES..], b"body");
 }
 

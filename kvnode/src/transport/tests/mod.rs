@@ -4,4 +4,4 @@ mod bodies;
 mod connections;
 mod frames;
 mod queues;
-mod support;
+pub(crate) mod support;

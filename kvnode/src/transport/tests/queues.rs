@@ -12,8 +12,7 @@ use crate::transport::calls::{CallError, NotSent, calls};
 use crate::transport::outbox::outbox;
 
 fn large_message(bytes: usize) -> PeerMessage {
-    let mut entry = Entry::default();
-    entry.data = Bytes::from(vec![0; bytes]);
+    let entry = Entry { data: Bytes::from(vec![0; bytes]), ..Entry::default() };
     let mut message = Message::default();
     message.mut_entries().push(entry);
     PeerMessage::Raft { group: GroupId::CLUSTER, message }
