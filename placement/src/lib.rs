@@ -32,6 +32,8 @@ pub mod alternatives;
 
 pub mod error;
 
+pub use balance::{Balance, NodeLoad};
+pub use diff::{PartitionDiff, RingDiff};
 pub use error::{DiffError, PlacementError, SnapshotError};
 pub use hash::{HashSpec, PartitionBits, key_hash};
 pub use ids::{Epoch, NodeId, NodeName, PartitionId, Zone};

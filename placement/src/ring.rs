@@ -25,6 +25,7 @@ use crate::snapshot::RingSnapshot;
 use crate::topology::NodeSpec;
 
 pub use redundancy::Redundancy;
+pub(crate) use walk::partition_table;
 
 /// The place of a node in its ring's [`Ring::nodes`]. Means nothing in another ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,7 +59,7 @@ pub struct Ring {
 impl Ring {
     /// Evaluates the ring rule for every partition.
     pub fn new(snapshot: Arc<RingSnapshot>) -> Self {
-        let (owners, owners_per_partition) = walk::partition_table(&snapshot);
+        let (owners, owners_per_partition) = partition_table(&snapshot);
         Self {
             snapshot,
             owners,

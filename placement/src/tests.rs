@@ -1,3 +1,8 @@
 //! Tests of the crate as a whole, and what the tests of its modules share.
 
+mod allocation;
+mod alternatives;
+mod closed_forms;
 mod hash;
+mod properties;
+mod support;

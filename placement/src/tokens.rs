@@ -7,7 +7,7 @@
 //! The data plane reads tokens and knows nothing of policies; only the planner calls [`allocate`].
 
 mod balanced;
-mod quota;
+pub(crate) mod quota;
 mod random;
 
 use serde::{Deserialize, Serialize};

@@ -48,7 +48,7 @@ impl<R> Replica<R> {
             }
             ConfigurationChange::Swap { promote, demote } => {
                 !now.is_joint()
-                    && !(promote.is_empty() && demote.is_empty())
+                    && promote.len() + demote.len() > 0
                     && promote.iter().all(|id| now.learners.contains(id))
                     && demote.iter().all(|id| now.voters.contains(id))
                     && now.voters.len() + promote.len() > demote.len()

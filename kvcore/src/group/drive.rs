@@ -30,6 +30,9 @@ impl<R> Replica<R> {
         disk: &S,
     ) -> Result<bool, StoreError> {
         self.propose_waiting(turn);
+        if !self.is_leader() {
+            self.refuse_reads(turn);
+        }
         self.start_round(turn);
         let mut readies = 0;
         while self.raw.has_ready() && !self.ended {

@@ -27,7 +27,8 @@ pub struct ReadGate {
 pub struct ReadTicket {
     /// Whether the lease should be renewed soon, and this reader is the one to ask for it.
     pub renew: bool,
-    _private: (),
+    /// The lease as it was when the read arrived.
+    until: Time,
 }
 
 impl ReadGate {
@@ -50,14 +51,14 @@ impl ReadGate {
         }
         let ends_soon = Time::from_nanos(until).since(now) < renew_within;
         let renew = ends_soon && !self.renewal_asked.swap(true, Ordering::AcqRel);
-        Some(ReadTicket { renew, _private: () })
+        Some(ReadTicket { renew, until: Time::from_nanos(until) })
     }
 
     /// Whether the lease still holds, after the value was read; if not, the value must not be used.
     #[must_use]
     pub fn still_held(&self, ticket: &ReadTicket, now: Time) -> bool {
-        let ReadTicket { renew: _, _private: () } = ticket;
-        self.lease_unchecked || now.as_nanos() < self.lease_until.load(Ordering::Acquire)
+        let until = Time::from_nanos(self.lease_until.load(Ordering::Acquire));
+        self.lease_unchecked || (now < until && ticket.until <= until)
     }
 
     /// The generation of the partition's data that is current.

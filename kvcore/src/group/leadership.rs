@@ -23,7 +23,6 @@ use crate::time::Time;
 #[derive(Debug)]
 struct Transfer<R> {
     since: Time,
-    term: Term,
     reply: Option<R>,
 }
 
@@ -33,7 +32,7 @@ pub(crate) struct Leadership<R> {
     pub rank: u8,
     started: Time,
     heard: Option<Time>,
-    led_since: Option<Time>,
+    led_since: Option<(Term, Time)>,
     transfer: Option<Transfer<R>>,
     /// The term in which a transfer was started: no lease in it.
     no_lease_in: Option<Term>,
@@ -54,7 +53,7 @@ impl<R> Leadership<R> {
 
     /// Whether the replica has led long enough to judge whether another should.
     pub fn settled(&self, now: Time, settings: &Settings) -> bool {
-        self.led_since.is_some_and(|since| now.since(since) >= settings.vote_refusal())
+        self.led_since.is_some_and(|(_, since)| now.since(since) >= settings.vote_refusal())
     }
 
     /// Whether a promise forbids to vote or campaign now.
@@ -127,12 +126,13 @@ impl<R> Replica<R> {
 
     /// raft-rs says that leadership or term changed.
     pub fn role_changed(&mut self, turn: &mut Turn<'_, R>) {
-        if self.is_leader() {
-            if self.leadership.led_since.is_none() {
-                self.leadership.led_since = Some(turn.now);
-            }
-        } else {
-            self.leadership.led_since = None;
+        let led = self.leadership.led_since.map(|(term, _)| term);
+        let leads = self.is_leader().then(|| self.term());
+        if led == leads {
+            return;
+        }
+        // A leadership that was lost and won again within a turn is another one, too.
+        if led.is_some() || leads.is_none() {
             self.gate.set_lease(Time::ZERO);
             self.proposals.orphan_all();
             self.refuse_waiting(turn);
@@ -140,9 +140,7 @@ impl<R> Replica<R> {
             self.truncating = None;
             self.finish_transfer(turn);
         }
-        if self.leadership.transfer.as_ref().is_some_and(|transfer| transfer.term != self.term()) {
-            self.finish_transfer(turn);
-        }
+        self.leadership.led_since = leads.map(|term| (term, turn.now));
     }
 
     /// Starts to give leadership to another voter.
@@ -153,7 +151,7 @@ impl<R> Replica<R> {
             Some(Reply::Done)
         } else if self.leadership.transfer.is_some()
             || !self.configuration().is_staying_voter(to)
-            || !self.is_caught_up(to)
+            || !self.is_active(to)
         {
             Some(Reply::Refused(Refusal::NotNow))
         } else {
@@ -165,7 +163,7 @@ impl<R> Replica<R> {
         }
         self.gate.set_lease(Time::ZERO);
         self.leadership.no_lease_in = Some(self.term());
-        self.leadership.transfer = Some(Transfer { since: turn.now, term: self.term(), reply });
+        self.leadership.transfer = Some(Transfer { since: turn.now, reply });
         self.raw.transfer_leader(to.get());
     }
 
@@ -177,6 +175,11 @@ impl<R> Replica<R> {
             .prs()
             .get(replica.get())
             .is_some_and(|progress| progress.recent_active && progress.matched == last)
+    }
+
+    /// Whether a follower has acknowledged anything lately.
+    fn is_active(&self, replica: ReplicaId) -> bool {
+        self.raw.raft.prs().get(replica.get()).is_some_and(|progress| progress.recent_active)
     }
 
     /// Gives a transfer up that has not succeeded in time, so that proposals go on.
@@ -197,14 +200,13 @@ impl<R> Replica<R> {
         }
     }
 
-    /// The best voter to hand leadership to: a staying one that has everything, by lowest id of
-    /// those that `fit`.
+    /// The best voter to hand leadership to: of the staying ones that `fit`, the one that has most.
     pub fn successor(&self, fit: impl Fn(ReplicaId) -> bool) -> Option<ReplicaId> {
         self.configuration()
             .voters
             .iter()
             .copied()
-            .filter(|&voter| voter != self.id && self.is_caught_up(voter) && fit(voter))
-            .min()
+            .filter(|&voter| voter != self.id && self.is_active(voter) && fit(voter))
+            .max_by_key(|voter| self.raw.raft.prs().get(voter.get()).map(|it| it.matched))
     }
 }

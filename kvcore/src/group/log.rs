@@ -184,10 +184,12 @@ impl GroupLog {
 
 impl Storage for GroupLog {
     fn initial_state(&self) -> raft::Result<RaftState> {
-        let mut hard_state = HardState::default();
-        hard_state.term = self.progress.term.get();
-        hard_state.vote = self.progress.vote.get();
-        hard_state.commit = self.progress.commit.get();
+        let hard_state = HardState {
+            term: self.progress.term.get(),
+            vote: self.progress.vote.get(),
+            commit: self.progress.commit.get(),
+            ..HardState::default()
+        };
         Ok(RaftState::new(hard_state, self.record.configuration.to_conf_state()))
     }
 

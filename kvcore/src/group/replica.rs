@@ -175,6 +175,7 @@ impl<R> Replica<R> {
             check_quorum: true,
             pre_vote: true,
             batch_append: true,
+            skip_bcast_commit: true,
             max_uncommitted_size: settings.uncommitted_bytes_max,
             max_committed_size_per_ready: settings.append_bytes_max,
             ..Config::default()
@@ -330,6 +331,13 @@ impl<R> Replica<R> {
 
     /// Sends a Raft message to the node of its receiver; drops it if that is not known.
     pub fn send(&self, message: Message, turn: &mut Turn<'_, R>) {
+        let from_leader = matches!(
+            message.get_msg_type(),
+            MessageType::MsgAppend | MessageType::MsgHeartbeat | MessageType::MsgSnapshot
+        );
+        if turn.muted && from_leader {
+            return;
+        }
         if let Some(to) = self.node_of(ReplicaId(message.to)) {
             let message = PeerMessage::Raft { group: self.group, message };
             turn.effects.push(Effect::Send { to, message });

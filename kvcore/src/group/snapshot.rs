@@ -218,13 +218,14 @@ impl<R> Replica<R> {
     }
 
     fn offer(&mut self, position: LogPosition, configuration: &Configuration, data: Bytes) {
-        let mut metadata = SnapshotMetadata::default();
-        metadata.index = position.index.get();
-        metadata.term = position.term.get();
+        let mut metadata = SnapshotMetadata {
+            index: position.index.get(),
+            term: position.term.get(),
+            ..SnapshotMetadata::default()
+        };
         metadata.set_conf_state(configuration.to_conf_state());
-        let mut snapshot = Snapshot::default();
+        let mut snapshot = Snapshot { data, ..Snapshot::default() };
         snapshot.set_metadata(metadata);
-        snapshot.data = data;
         self.raw.mut_store().offer_snapshot(Some(snapshot));
     }
 

@@ -17,6 +17,9 @@ pub(crate) struct Turn<'a, R> {
     /// The sync that this turn asks for if anything in it must be durable.
     pub sync: SyncId,
     pub sync_needed: bool,
+    /// The disk has hung for so long that leaders here fall silent, so that others take over even
+    /// where a transfer of leadership did not succeed.
+    pub muted: bool,
     /// Effects that wait until this turn is durable.
     pub after_sync: Vec<Effect<R>>,
 }

@@ -100,6 +100,9 @@ impl<R> Core<R> {
     /// When [`Core::turn`] wants to be called even if nothing happens.
     #[must_use]
     pub fn next_wake(&self) -> Time {
+        if !self.dirty.is_empty() {
+            return self.peers.last_turn;
+        }
         if !self.transferring.is_empty() {
             // A transfer is given up after less than a tick.
             return self.next_tick.min(self.peers.last_turn + self.settings.transfer_patience);
@@ -144,6 +147,7 @@ impl<R> Core<R> {
             sync: self.disk.next_sync(),
             sync_needed: false,
             after_sync: Vec::new(),
+            muted: self.disk.waiting(now) >= settings.disk_stall * 2,
         };
 
         // 1. Handle what happened.

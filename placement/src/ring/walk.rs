@@ -6,7 +6,7 @@ use crate::snapshot::{PackedToken, RingSnapshot};
 use crate::tokens::Token;
 
 /// The owners of every partition, one row after the other, and the length of a row.
-pub(super) fn partition_table(snapshot: &RingSnapshot) -> (Box<[NodeIndex]>, usize) {
+pub(crate) fn partition_table(snapshot: &RingSnapshot) -> (Box<[NodeIndex]>, usize) {
     let tokens = snapshot.packed_tokens();
     let mut walker = Walker::new(snapshot);
     let row = walker.owners_per_partition;

@@ -1,0 +1,57 @@
+# The few commands of the project; README.md says what each is for.
+
+SHELL := /bin/bash
+CARGO_TARGET_DIR ?= $(HOME)/.cache/ringkv-target
+export CARGO_TARGET_DIR
+export CARGO_TERM_COLOR ?= never
+
+# ccache makes a second build of RocksDB a matter of a minute. The compiler's name must be the same
+# in every call, or cargo builds RocksDB again.
+ifneq ($(shell command -v ccache),)
+export CC := ccache cc
+export CXX := ccache c++
+endif
+
+CARGO := cargo
+PROFILE := --release
+DIR ?= ringkv-dev
+
+.PHONY: all run test setup build fmt-check clippy unit processes chaos bench clean
+
+all: build
+
+## make run: a three-zone cluster on this machine, with a short demonstration; ctrl-c ends it.
+run: build
+	@scripts/run "$(CARGO_TARGET_DIR)/release" "$(DIR)"
+
+## make test: everything that CI runs.
+test: setup
+	@$(MAKE) --no-print-directory fmt-check clippy unit processes
+
+setup:
+	@scripts/setup
+
+build: setup
+	@$(MAKE) --no-print-directory build-workspace
+
+.PHONY: build-workspace
+build-workspace:
+	$(CARGO) build $(PROFILE) --workspace --all-targets --locked
+
+fmt-check:
+	$(CARGO) fmt --all --check
+
+clippy:
+	$(CARGO) clippy $(PROFILE) --workspace --all-targets --locked -- -D warnings
+
+# Unit, property and simulator tests; the last in its own process, since it uses all cores.
+unit: build-workspace
+	$(CARGO) test $(PROFILE) --workspace --locked --lib --bins
+	$(CARGO) test $(PROFILE) --workspace --locked --doc
+
+# Real processes on loopback, few at a time: each test starts a cluster.
+processes: build-workspace
+	$(CARGO) test $(PROFILE) --locked -p integration-tests --test it -- --test-threads 2
+
+clean:
+	rm -rf "$(DIR)"
