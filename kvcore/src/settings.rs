@@ -85,6 +85,12 @@ impl Settings {
         self.tick * ticks
     }
 
+    /// The first number of ticks that a replica of this rank and all lower ones never wait for.
+    #[must_use]
+    pub fn election_ticks_end(&self, rank: u8) -> usize {
+        self.election_ticks + (usize::from(rank) + 1) * self.election_rank_ticks.max(1)
+    }
+
     /// Length of a leader's lease, from the sending of the round that confirms it.
     #[must_use]
     pub fn lease(&self) -> Duration {

@@ -13,3 +13,6 @@ pub use health::{HealthMonitor, HealthSettings};
 pub use state::{
     ClusterState, EpochRecord, Health, NodeRecord, Registration, ViewError, check_successor,
 };
+
+#[cfg(test)]
+mod tests;

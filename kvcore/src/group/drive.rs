@@ -62,20 +62,28 @@ impl<R> Replica<R> {
         self.append(&ready.take_entries(), turn);
         if let Some(hard_state) = ready.hs() {
             let progress = &mut self.raw.mut_store().progress;
+            let vote_before = (progress.term, progress.vote);
             progress.term = Term(hard_state.term);
             progress.vote = ReplicaId(hard_state.vote);
             progress.commit = progress.commit.max(LogIndex(hard_state.commit));
+            if (progress.term, progress.vote) != vote_before {
+                self.vote_sync = Some(turn.sync);
+            }
             self.progress_dirty = true;
         }
 
         // 2. Readers may not miss what messages are about to tell others.
         self.gate.note_commit(LogIndex(self.raw.raft.raft_log.committed));
 
-        // 3. A leader's messages may leave at once; all others wait for what they promise.
+        // 3. A leader's messages may leave at once, all others wait for what they promise. A sole
+        // voter leads before its own vote is durable: its first messages wait as well.
         let number = ready.number();
         let must_sync = ready.must_sync();
-        let at_once = ready.take_messages();
-        let after_persist = ready.take_persisted_messages();
+        let mut at_once = ready.take_messages();
+        let mut after_persist = ready.take_persisted_messages();
+        if self.vote_sync.is_some() {
+            after_persist.append(&mut at_once);
+        }
         let committed = ready.take_committed_entries();
         let confirmed = ready.take_read_states();
         self.raw.advance_append_async(ready);
@@ -86,7 +94,7 @@ impl<R> Replica<R> {
 
         // 4. What is committed is applied, exactly once, in the same batch as its index.
         self.apply(committed, turn, disk)?;
-        self.raw.advance_apply();
+        self.advance_applied();
 
         // 5. Rounds that a quorum has confirmed grant the lease and release reads.
         if role_changed {
@@ -144,6 +152,7 @@ impl<R> Replica<R> {
     /// A sync is complete: what it covers may be spoken of.
     pub fn synced(&mut self, sync: SyncId, turn: &mut Turn<'_, R>) {
         let mut persisted = None;
+        self.vote_sync = self.vote_sync.filter(|vote| *vote > sync);
         while self.held.front().is_some_and(|held| held.sync <= sync) {
             let held = self.held.pop_front().expect("it has a front");
             persisted = Some(held.ready);
@@ -153,6 +162,17 @@ impl<R> Replica<R> {
         }
         if let Some(ready) = persisted {
             self.raw.on_persist_ready(ready);
+            self.advance_applied();
+        }
+    }
+
+    /// Tells raft-rs how much is applied. Of a snapshot it may hear only once that is durable: its
+    /// applied index never passes its persisted one.
+    fn advance_applied(&mut self) {
+        let log = &self.raw.raft.raft_log;
+        let applied = self.log().progress.applied.index.get().min(log.persisted);
+        if applied > log.applied {
+            self.raw.advance_apply_to(applied);
         }
     }
 

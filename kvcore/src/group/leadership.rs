@@ -96,12 +96,20 @@ impl<R> Replica<R> {
                 || self.leadership.no_lease_in != Some(self.term()))
     }
 
+    /// Whether all of the log is durable here. raft-rs campaigns only then without a panic: a sole
+    /// voter leads at once and counts on its log, and a snapshot that is not durable leaves a gap
+    /// behind the applied index that raft-rs knows.
+    pub fn is_log_durable(&self) -> bool {
+        let log = &self.raw.raft.raft_log;
+        log.persisted == log.last_index()
+    }
+
     /// One tick of raft-rs's clock.
     pub fn tick(&mut self, turn: &mut Turn<'_, R>) {
         let raft = &self.raw.raft;
         let would_campaign = raft.state != StateRole::Leader
             && raft.election_elapsed + 1 >= raft.randomized_election_timeout();
-        if would_campaign && self.leadership.promised(turn) {
+        if would_campaign && (self.leadership.promised(turn) || !self.is_log_durable()) {
             return;
         }
         self.raw.tick();

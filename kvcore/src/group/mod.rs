@@ -20,3 +20,6 @@ pub(crate) use propose::Work;
 pub(crate) use replica::{Birth, Machine, Replica};
 pub use replica::{GroupSummary, Role};
 pub(crate) use turn::Turn;
+
+#[cfg(test)]
+mod log_tests;

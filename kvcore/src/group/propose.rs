@@ -170,7 +170,7 @@ impl<R> Replica<R> {
         match (refusal, reply) {
             (None, reply) => self.waiting.commands.push_back((work, reply)),
             (Some(refusal), Some(to)) => turn.reply(to, refusal),
-            (Some(_), None) => {}
+            (Some(_), None) => self.truncating = None,
         }
     }
 
@@ -188,6 +188,7 @@ impl<R> Replica<R> {
             match self.raw.propose(Vec::new(), data) {
                 Ok(()) => self.note_proposal(replies),
                 Err(_) => {
+                    self.truncating = None;
                     let overloaded = Reply::Refused(Refusal::Overloaded);
                     turn.reply_all(replies.into_iter().flatten(), &overloaded);
                 }
@@ -205,6 +206,7 @@ impl<R> Replica<R> {
     /// This replica does not lead: nothing that waits here was proposed.
     pub fn refuse_waiting(&mut self, turn: &mut Turn<'_, R>) {
         let elsewhere = Reply::NotLeader(NotLeader { leader: self.leader_node() });
+        self.truncating = None;
         let waiting = std::mem::take(&mut self.waiting.commands);
         turn.reply_all(waiting.into_iter().filter_map(|(_, reply)| reply), &elsewhere);
     }

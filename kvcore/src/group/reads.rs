@@ -61,6 +61,10 @@ impl<R> Replica<R> {
     /// Sends the next round if one is wanted and possible. raft-rs drops a round asked for before
     /// the leader has committed in its own term, so that is awaited; a context is never used twice.
     pub fn start_round(&mut self, turn: &mut Turn<'_, R>) {
+        if self.is_leader() && !self.may_serve(turn) {
+            self.refuse_reads(turn);
+            return;
+        }
         let wanted = self.reads.renewal_wanted || !self.reads.waiting.is_empty();
         if let Some(round) = &self.reads.round
             && round.term == self.term()
@@ -119,7 +123,8 @@ impl<R> Replica<R> {
     /// This replica does not lead: reads go elsewhere. Confirmed ones stay, they are decided.
     pub fn refuse_reads(&mut self, turn: &mut Turn<'_, R>) {
         self.reads.renewal_wanted = false;
-        let elsewhere = Reply::NotLeader(NotLeader { leader: self.leader_node() });
+        let leader = if self.is_leader() { None } else { self.leader_node() };
+        let elsewhere = Reply::NotLeader(NotLeader { leader });
         let round = self.reads.round.take().map(|round| round.reads).unwrap_or_default();
         let waiting = std::mem::take(&mut self.reads.waiting);
         turn.reply_all(round.into_iter().chain(waiting), &elsewhere);

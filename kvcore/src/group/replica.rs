@@ -59,10 +59,13 @@ pub(crate) struct Replica<R> {
     pub snapshots: Snapshots,
     pub gate: Arc<ReadGate>,
     pub held: VecDeque<Held>,
+    /// The sync that makes the last change of term or vote durable, until it is complete.
+    pub vote_sync: Option<SyncId>,
     pub fetching: BTreeMap<LogIndex, Vec<WantedEntries>>,
     /// Nodes that messages came from, for replicas that the configuration here does not name yet.
     pub senders: BTreeMap<ReplicaId, NodeId>,
-    /// A truncation or another command of the node's own is on its way.
+    /// A truncation is on its way, through this index. Forgotten whenever a command of the node's
+    /// own is dropped, so that it is proposed again.
     pub truncating: Option<LogIndex>,
     pub record_dirty: bool,
     pub progress_dirty: bool,
@@ -168,6 +171,7 @@ impl<R> Replica<R> {
         let config = Config {
             id: id.get(),
             election_tick: settings.election_ticks,
+            max_election_tick: settings.election_ticks_end(rank),
             heartbeat_tick: settings.heartbeat_ticks,
             applied: progress.applied.index.get(),
             max_size_per_msg: settings.append_bytes_max,
@@ -198,6 +202,7 @@ impl<R> Replica<R> {
             snapshots: Snapshots::new(generation_max.max(generation)),
             gate: Arc::new(gate),
             held: VecDeque::new(),
+            vote_sync: None,
             fetching: BTreeMap::new(),
             senders: BTreeMap::new(),
             truncating: None,
@@ -285,6 +290,9 @@ impl<R> Replica<R> {
             self.senders.insert(sender, from);
         }
         if self.leadership.refuses(&message, turn) {
+            return;
+        }
+        if message.get_msg_type() == MessageType::MsgTimeoutNow && !self.is_log_durable() {
             return;
         }
         if message.get_msg_type() == MessageType::MsgSnapshot {

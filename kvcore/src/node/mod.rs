@@ -6,3 +6,6 @@ mod membership;
 mod peers;
 
 pub use self::core::{Core, CoreConfig};
+
+#[cfg(test)]
+mod tests;
