@@ -31,6 +31,7 @@ use crate::headers::{Consistency, Precondition, ReadCondition};
 
 pub use endpoint::{Endpoint, EndpointError};
 pub use error::ClientError;
+pub use operations::RING_PATH;
 pub use routes::RouteTable;
 
 use pool::NodePool;
@@ -54,6 +55,9 @@ pub struct ClientOptions {
     pub deadline: Duration,
     /// Time to open one connection.
     pub connect_timeout: Duration,
+    /// Time for one answer to a read, after which another node is asked. A write waits for its
+    /// whole deadline, as it must not be sent twice.
+    pub read_attempt_timeout: Duration,
     /// Idle connections kept per node; more are opened in need and closed after use.
     pub connections_idle_max: usize,
     /// First pause before a repetition; doubles up to [`ClientOptions::backoff_max`].
@@ -68,6 +72,7 @@ impl Default for ClientOptions {
             routing: Routing::Ring,
             deadline: Duration::from_secs(5),
             connect_timeout: Duration::from_secs(1),
+            read_attempt_timeout: Duration::from_millis(1500),
             connections_idle_max: 64,
             backoff_min: Duration::from_millis(5),
             backoff_max: Duration::from_millis(250),
@@ -184,10 +189,7 @@ impl Client {
     /// Makes a client without asking anybody anything; calls go to the endpoints until
     /// [`Client::refresh`] or an answer brings a ring.
     pub fn new(endpoints: &[Endpoint], options: ClientOptions) -> Self {
-        assert!(
-            !endpoints.is_empty(),
-            "a client needs at least one endpoint"
-        );
+        assert!(!endpoints.is_empty(), "a client needs at least one endpoint");
         let shared = Shared {
             endpoints: endpoints.to_vec(),
             options,
@@ -195,9 +197,7 @@ impl Client {
             routes: RwLock::default(),
             refreshing: AtomicBool::new(false),
         };
-        Self {
-            shared: Arc::new(shared),
-        }
+        Self { shared: Arc::new(shared) }
     }
 
     /// The endpoints it was made with.

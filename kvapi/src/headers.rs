@@ -130,9 +130,7 @@ impl Precondition {
     /// Parses the conditions of a `DELETE`, which takes `If-Match` alone.
     pub fn for_delete(headers: &HeaderMap) -> Result<Self, ConditionError> {
         if headers.contains_key(header::IF_NONE_MATCH) {
-            return Err(ConditionError::NotApplicable {
-                header: header::IF_NONE_MATCH,
-            });
+            return Err(ConditionError::NotApplicable { header: header::IF_NONE_MATCH });
         }
         Self::for_put(headers)
     }
@@ -152,9 +150,7 @@ impl ReadCondition {
     /// Parses the condition of a `GET` or `HEAD`, which takes `If-None-Match` alone.
     pub fn for_get(headers: &HeaderMap) -> Result<Self, ConditionError> {
         if headers.contains_key(header::IF_MATCH) {
-            return Err(ConditionError::NotApplicable {
-                header: header::IF_MATCH,
-            });
+            return Err(ConditionError::NotApplicable { header: header::IF_MATCH });
         }
         Ok(match tag(headers, header::IF_NONE_MATCH)? {
             None => Self::None,
@@ -184,9 +180,7 @@ impl Consistency {
 
     /// Parses the name; `None` for anything else.
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::Linearizable, Self::Stale]
-            .into_iter()
-            .find(|level| level.as_str() == text)
+        [Self::Linearizable, Self::Stale].into_iter().find(|level| level.as_str() == text)
     }
 }
 

@@ -90,11 +90,7 @@ impl<'a> KeyPath<'a> {
             (LOCATE64_PREFIX, KeyCall::Locate, KeyEncoding::Base64Url),
         ];
         routes.into_iter().find_map(|(prefix, call, encoding)| {
-            raw_path.strip_prefix(prefix).map(|encoded| Self {
-                call,
-                encoding,
-                encoded,
-            })
+            raw_path.strip_prefix(prefix).map(|encoded| Self { call, encoding, encoded })
         })
     }
 
@@ -147,9 +143,7 @@ pub fn decode_key64(encoded: &str) -> Result<Bytes, KeyPathError> {
     if bytes > KEY_BYTES_MAX + 2 {
         return Err(KeyPathError::TooLong { bytes });
     }
-    let key = URL_SAFE_NO_PAD
-        .decode(encoded)
-        .map_err(|_| KeyPathError::BadBase64)?;
+    let key = URL_SAFE_NO_PAD.decode(encoded).map_err(|_| KeyPathError::BadBase64)?;
     match key.len() {
         0 => Err(KeyPathError::Empty),
         bytes if bytes > KEY_BYTES_MAX => Err(KeyPathError::TooLong { bytes }),
@@ -204,15 +198,11 @@ fn key_path(key: &[u8], percent_prefix: &str, base64_prefix: &str) -> String {
 fn needs_base64(key: &[u8]) -> bool {
     key.contains(&0)
         || percent_bytes(key) > PERCENT_BYTES_MAX
-        || key
-            .split(|byte| *byte == b'/')
-            .any(|segment| segment == b"." || segment == b"..")
+        || key.split(|byte| *byte == b'/').any(|segment| segment == b"." || segment == b"..")
 }
 
 fn percent_bytes(key: &[u8]) -> usize {
-    key.iter()
-        .map(|byte| if is_unreserved(*byte) { 1 } else { 3 })
-        .sum()
+    key.iter().map(|byte| if is_unreserved(*byte) { 1 } else { 3 }).sum()
 }
 
 fn is_unreserved(byte: u8) -> bool {

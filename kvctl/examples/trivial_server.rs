@@ -20,12 +20,8 @@ use tokio::net::TcpListener;
 const VALUE: &[u8] = &[b'v'; 256];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let address = std::env::args()
-        .nth(1)
-        .unwrap_or_else(|| "127.0.0.1:7999".to_owned());
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()?;
+    let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:7999".to_owned());
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let listener = TcpListener::bind(address).await?;
         loop {
@@ -34,9 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             tokio::spawn(async move {
                 let service = http1::Builder::new();
                 // A client that goes away is no event.
-                let _ = service
-                    .serve_connection(TokioIo::new(stream), service_fn(answer))
-                    .await;
+                let _ = service.serve_connection(TokioIo::new(stream), service_fn(answer)).await;
             });
         }
     })

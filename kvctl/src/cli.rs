@@ -70,10 +70,7 @@ pub enum Command {
 impl Globals {
     /// A client that asks the endpoints, without a ring yet.
     pub fn client(&self) -> Client {
-        let options = ClientOptions {
-            deadline: self.timeout,
-            ..ClientOptions::default()
-        };
+        let options = ClientOptions { deadline: self.timeout, ..ClientOptions::default() };
         Client::new(&self.endpoints, options)
     }
 }
@@ -82,15 +79,9 @@ impl Globals {
 pub fn one_line(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let reason = text.split("\n\nUsage:").next().unwrap_or_default();
-    let reason = reason
-        .split("\n\nFor more information")
-        .next()
-        .unwrap_or_default();
+    let reason = reason.split("\n\nFor more information").next().unwrap_or_default();
     let reason = reason.strip_prefix("error: ").unwrap_or(reason);
-    format!(
-        "{} (see --help)",
-        reason.split_whitespace().collect::<Vec<_>>().join(" ")
-    )
+    format!("{} (see --help)", reason.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 #[cfg(test)]
@@ -116,10 +107,7 @@ mod tests {
         for arguments in wrong {
             let error = Cli::try_parse_from(arguments).expect_err("wrong");
             let line = one_line(&error);
-            assert!(
-                !line.contains('\n') && line.len() > 20,
-                "{arguments:?}: {line}"
-            );
+            assert!(!line.contains('\n') && line.len() > 20, "{arguments:?}: {line}");
         }
     }
 }

@@ -35,9 +35,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
 
 /// One thread is enough for everything but the benchmark, which makes its own.
 fn block_on(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime
         .map_err(|error| Failure::new(Exit::CheckFailed, format!("cannot start: {error}")))?;
     runtime.block_on(command)

@@ -43,11 +43,7 @@ pub struct Failure {
 impl Failure {
     /// A failure of this kind.
     pub fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self {
-            exit,
-            message: message.into(),
-            hint: None,
-        }
+        Self { exit, message: message.into(), hint: None }
     }
 
     /// Something is wrong with what the user gave.
@@ -66,10 +62,7 @@ impl Failure {
     pub fn of_stdout(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self::new(Exit::Ok, ""),
-            _ => Self::new(
-                Exit::CheckFailed,
-                format!("cannot write to stdout: {error}"),
-            ),
+            _ => Self::new(Exit::CheckFailed, format!("cannot write to stdout: {error}")),
         }
     }
 
@@ -113,16 +106,8 @@ impl From<ClientError> for Failure {
             }
         };
         let needs_init = error.is_not_initialised() && hint.is_none();
-        let hint = if needs_init {
-            Some("kvctl init".to_owned())
-        } else {
-            hint
-        };
-        Self {
-            exit,
-            message: error.to_string(),
-            hint,
-        }
+        let hint = if needs_init { Some("kvctl init".to_owned()) } else { hint };
+        Self { exit, message: error.to_string(), hint }
     }
 }
 

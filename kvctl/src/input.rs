@@ -22,9 +22,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         "h" => 3600.0,
         _ => return Err("a duration is a number with ms, s, m or h".to_owned()),
     };
-    let number: f64 = number
-        .parse()
-        .map_err(|_| "not a duration, such as 5s".to_owned())?;
+    let number: f64 = number.parse().map_err(|_| "not a duration, such as 5s".to_owned())?;
     match Duration::try_from_secs_f64(number * seconds_per_unit) {
         Ok(duration) if !duration.is_zero() => Ok(duration),
         _ => Err("a duration is greater than zero, and not endless".to_owned()),
@@ -121,9 +119,7 @@ mod tests {
             ("1.2.3s", None),
         ];
         for (text, want) in table {
-            let got = parse_duration(text)
-                .ok()
-                .map(|duration| duration.as_millis());
+            let got = parse_duration(text).ok().map(|duration| duration.as_millis());
             assert_eq!(got, want, "{text}");
         }
     }
@@ -145,13 +141,7 @@ mod tests {
         let raw = OsString::from_vec(vec![0xff, b'/', b'.']);
         assert_eq!(key_of(raw, false).expect("a key"), vec![0xff, b'/', b'.']);
         assert_eq!(key_of("AA".into(), true).expect("a key"), vec![0]);
-        assert_eq!(
-            key_of("A!".into(), true).expect_err("no key").exit,
-            Exit::Usage
-        );
-        assert_eq!(
-            key_of(OsString::new(), false).expect_err("no key").exit,
-            Exit::Usage
-        );
+        assert_eq!(key_of("A!".into(), true).expect_err("no key").exit, Exit::Usage);
+        assert_eq!(key_of(OsString::new(), false).expect_err("no key").exit, Exit::Usage);
     }
 }

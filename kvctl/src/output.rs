@@ -58,11 +58,11 @@ pub fn print_table(table: &Table) -> Result<(), Failure> {
     text(&render(table))
 }
 
-/// A table as text, without blanks at the ends of lines.
+/// A table as text, without blanks at both ends of lines.
 pub fn render(table: &Table) -> String {
     let mut text = String::new();
     for line in table.lines() {
-        text.push_str(line.trim_end());
+        text.push_str(line.strip_prefix(' ').unwrap_or(&line).trim_end());
         text.push('\n');
     }
     text
@@ -83,10 +83,7 @@ pub fn confirm(question: &str, is_confirmed: bool) -> Result<(), Failure> {
     let read = io::stdin().read_line(&mut answer);
     match read {
         Ok(_) if matches!(answer.trim(), "y" | "Y" | "yes") => Ok(()),
-        _ => Err(Failure::new(
-            Exit::CheckFailed,
-            "not confirmed, nothing was changed",
-        )),
+        _ => Err(Failure::new(Exit::CheckFailed, "not confirmed, nothing was changed")),
     }
 }
 

@@ -43,10 +43,7 @@ async fn exchange(
         .body(Empty::<Bytes>::new())?;
     let answer = sender.send_request(request).await?;
     let status = answer.status();
-    let body = Limited::new(answer.into_body(), BODY_BYTES_MAX)
-        .collect()
-        .await?
-        .to_bytes();
+    let body = Limited::new(answer.into_body(), BODY_BYTES_MAX).collect().await?.to_bytes();
     driver.abort();
     let text = String::from_utf8_lossy(&body);
     let body = text.split_whitespace().collect::<Vec<_>>().join(" ");

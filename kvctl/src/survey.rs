@@ -23,8 +23,5 @@ async fn ask(address: &str) -> Result<NodeInfo, String> {
         ..ClientOptions::default()
     };
     let client = Client::new(&[endpoint], options);
-    client
-        .node_info(address)
-        .await
-        .map_err(|error| error.to_string())
+    client.node_info(address).await.map_err(|error| error.to_string())
 }

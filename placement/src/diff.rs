@@ -1,6 +1,7 @@
 //! What changes between two rings, partition by partition, beside the least that had to change.
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests;
 
 use std::collections::BTreeMap;

@@ -12,6 +12,7 @@ mod redundancy;
 mod walk;
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests;
 
 use std::fmt;

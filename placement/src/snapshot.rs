@@ -8,6 +8,7 @@ mod codec;
 mod serial;
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests;
 
 use std::fmt;

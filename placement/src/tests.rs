@@ -5,4 +5,4 @@ mod alternatives;
 mod closed_forms;
 mod hash;
 mod properties;
-mod support;
+pub(crate) mod support;

@@ -109,8 +109,13 @@ impl Client {
             };
             let pool = self.shared.pool(&choice.authority)?;
             let request = bind(call, &choice, routes.as_deref());
-            let connect_timeout = options.connect_timeout;
-            match exchange(&pool, &request, connect_timeout, progress.deadline).await {
+            let deadline = match call.effect {
+                Effect::Read => {
+                    progress.deadline.min(Instant::now() + options.read_attempt_timeout)
+                }
+                Effect::Write => progress.deadline,
+            };
+            match exchange(&pool, &request, options.connect_timeout, deadline).await {
                 Exchange::Answered(answer) => {
                     self.notice_epoch(&answer, &choice.authority);
                     match judge(call, &choice.authority, answer) {
@@ -194,10 +199,7 @@ impl Client {
             Target::Node(authority) => {
                 let authority = Arc::clone(authority);
                 let chosen = (!is_avoided(&authority)).then_some(authority);
-                return chosen.map(|authority| Choice {
-                    authority,
-                    is_direct: false,
-                });
+                return chosen.map(|authority| Choice { authority, is_direct: false });
             }
             Target::Key(hash) => Some(*hash),
             Target::Any => None,
@@ -206,23 +208,13 @@ impl Client {
             && let (Some(routes), Some(hash)) = (routes, key_hash)
         {
             let partition = routes.ring().partition_bits().partition_of(hash);
-            let leader_first = routes
-                .leader(partition)
-                .into_iter()
-                .chain(routes.owners(partition));
+            let leader_first = routes.leader(partition).into_iter().chain(routes.owners(partition));
             let mut addresses = leader_first.map(|place| &routes.nodes()[place].client_address);
             if let Some(address) = addresses.find(|address| !is_avoided(address)) {
-                return Some(Choice {
-                    authority: Arc::from(address.as_str()),
-                    is_direct: true,
-                });
+                return Some(Choice { authority: Arc::from(address.as_str()), is_direct: true });
             }
         }
-        let endpoints = self
-            .shared
-            .endpoints
-            .iter()
-            .map(|endpoint| endpoint.authority().as_ref());
+        let endpoints = self.shared.endpoints.iter().map(|endpoint| endpoint.authority().as_ref());
         let nodes = routes.map_or(&[][..], RouteTable::nodes);
         let known = nodes.iter().map(|node| node.client_address.as_str());
         let free: Vec<&str> = endpoints.filter(|address| !is_avoided(address)).collect();
@@ -231,10 +223,7 @@ impl Client {
             0 => known.into_iter().find(|address| !is_avoided(address))?,
             count => free[spread % count],
         };
-        Some(Choice {
-            authority: Arc::from(authority),
-            is_direct: false,
-        })
+        Some(Choice { authority: Arc::from(authority), is_direct: false })
     }
 
     /// Waits before the next exchange, or ends the call if that would be too late.
@@ -285,10 +274,7 @@ impl Client {
         else {
             return;
         };
-        let server = answer
-            .headers()
-            .get(KV_SERVED_BY)
-            .and_then(|name| name.to_str().ok());
+        let server = answer.headers().get(KV_SERVED_BY).and_then(|name| name.to_str().ok());
         if let Some(place) = server.and_then(|name| routes.node_by_name(name)) {
             routes.learn(routes.ring().partition_bits().partition_of(*hash), place);
         }
@@ -308,18 +294,11 @@ impl Client {
 
 impl Progress {
     fn unreachable(&self, last: String) -> ClientError {
-        ClientError::Unreachable {
-            waited: self.started.elapsed(),
-            last,
-        }
+        ClientError::Unreachable { waited: self.started.elapsed(), last }
     }
 
     fn check_deadline(&mut self) -> Result<(), ClientError> {
-        if Instant::now() < self.deadline {
-            Ok(())
-        } else {
-            Err(self.give_up())
-        }
+        if Instant::now() < self.deadline { Ok(()) } else { Err(self.give_up()) }
     }
 
     fn give_up(&mut self) -> ClientError {
@@ -341,18 +320,14 @@ fn judge(call: &Call, authority: &str, answer: Response<Bytes>) -> Verdict {
         let reason = format!("status {status} without a problem document");
         let node = authority.to_owned();
         return Verdict::Failed(match (call.effect, status.is_server_error()) {
-            (Effect::Write, true) => ClientError::Unknown {
-                reason: format!("{node}: {reason}"),
-            },
+            (Effect::Write, true) => ClientError::Unknown { reason: format!("{node}: {reason}") },
             (Effect::Write | Effect::Read, _) => ClientError::Unexpected { node, reason },
         });
     };
     let is_unknown = problem.outcome == Outcome::Unknown;
     if call.effect == Effect::Write && is_unknown {
         let reason = ClientError::Problem(Box::new(problem)).to_string();
-        return Verdict::Failed(ClientError::Unknown {
-            reason: format!("{authority}: {reason}"),
-        });
+        return Verdict::Failed(ClientError::Unknown { reason: format!("{authority}: {reason}") });
     }
     // That a key is absent is an answer, and its server is worth remembering.
     if problem.code == ProblemCode::NotFound {
@@ -381,14 +356,10 @@ fn bind(call: &Call, choice: &Choice, routes: Option<&RouteTable>) -> Request<By
     *request.uri_mut() = call.uri.clone();
     *request.headers_mut() = call.headers.clone();
     if let Some(routes) = routes {
-        request
-            .headers_mut()
-            .insert(KV_RING_EPOCH, HeaderValue::from(routes.epoch().get()));
+        request.headers_mut().insert(KV_RING_EPOCH, HeaderValue::from(routes.epoch().get()));
     }
     if choice.is_direct {
-        request
-            .headers_mut()
-            .insert(KV_ROUTE, HeaderValue::from_static("direct"));
+        request.headers_mut().insert(KV_ROUTE, HeaderValue::from_static("direct"));
     }
     request
 }
@@ -409,16 +380,11 @@ pub(super) fn problem_of(answer: &Response<Bytes>) -> Option<Problem> {
 }
 
 fn retry_after(headers: &HeaderMap) -> Duration {
-    let seconds = headers
-        .get(header::RETRY_AFTER)
-        .and_then(|value| value.to_str().ok());
+    let seconds = headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
     Duration::from_secs(seconds.and_then(|text| text.parse().ok()).unwrap_or(0))
 }
 
 /// A number below `bound`, different from call to call; not for secrets.
 fn jitter(bound: u64) -> u64 {
-    RandomState::new()
-        .hash_one(0u8)
-        .checked_rem(bound)
-        .unwrap_or(0)
+    RandomState::new().hash_one(0u8).checked_rem(bound).unwrap_or(0)
 }

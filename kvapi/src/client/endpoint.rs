@@ -43,13 +43,9 @@ impl FromStr for Endpoint {
     type Err = EndpointError;
 
     fn from_str(text: &str) -> Result<Self, EndpointError> {
-        let malformed = || EndpointError::Malformed {
-            text: text.to_owned(),
-        };
+        let malformed = || EndpointError::Malformed { text: text.to_owned() };
         if text.starts_with("https://") {
-            return Err(EndpointError::Https {
-                text: text.to_owned(),
-            });
+            return Err(EndpointError::Https { text: text.to_owned() });
         }
         let rest = text.strip_prefix("http://").unwrap_or(text);
         let rest = rest.strip_suffix('/').unwrap_or(rest);
@@ -58,9 +54,7 @@ impl FromStr for Endpoint {
         if !has_port || authority.host().is_empty() || authority.as_str().contains('@') {
             return Err(malformed());
         }
-        Ok(Self {
-            authority: Arc::from(authority.as_str()),
-        })
+        Ok(Self { authority: Arc::from(authority.as_str()) })
     }
 }
 

@@ -59,8 +59,7 @@ impl ClientError {
 
     /// Whether the cluster was not founded yet.
     pub fn is_not_initialised(&self) -> bool {
-        self.problem()
-            .is_some_and(|problem| problem.code == ProblemCode::ClusterNotInitialised)
+        self.problem().is_some_and(|problem| problem.code == ProblemCode::ClusterNotInitialised)
     }
 
     /// Whether the call had an effect.

@@ -49,10 +49,7 @@ pub(super) async fn exchange(
             None => continue,
         }
     }
-    Exchange::NotSent(format!(
-        "{}: connections are closed at once",
-        pool.authority()
-    ))
+    Exchange::NotSent(format!("{}: connections are closed at once", pool.authority()))
 }
 
 /// `None` if the connection turned out to be closed before a byte was sent.
@@ -66,32 +63,25 @@ async fn send(
     if !matches!(timeout_at(deadline, ready).await, Ok(Ok(()))) {
         return None;
     }
-    let answer = match timeout_at(
-        deadline,
-        connection.try_send_request(outgoing(pool, request)),
-    )
-    .await
-    {
-        Ok(Ok(answer)) => answer,
-        Ok(Err(mut error)) => {
-            // Only a request that never left the queue comes back.
-            if error.take_message().is_some() {
-                return None;
+    let answer =
+        match timeout_at(deadline, connection.try_send_request(outgoing(pool, request))).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(mut error)) => {
+                // Only a request that never left the queue comes back.
+                if error.take_message().is_some() {
+                    return None;
+                }
+                return Some(broken(pool, &root_cause(error.error())));
             }
-            return Some(broken(pool, &root_cause(error.error())));
-        }
-        Err(_) => return Some(broken(pool, "no answer before the deadline")),
-    };
+            Err(_) => return Some(broken(pool, "no answer before the deadline")),
+        };
     let (head, body) = answer.into_parts();
     let body = Limited::new(body, ANSWER_BYTES_MAX).collect();
     let body = match timeout_at(deadline, body).await {
         Ok(Ok(body)) => body.to_bytes(),
         Ok(Err(error)) => return Some(broken(pool, &format!("the answer broke off: {error}"))),
         Err(_) => {
-            return Some(broken(
-                pool,
-                "the answer was not complete before the deadline",
-            ));
+            return Some(broken(pool, "the answer was not complete before the deadline"));
         }
     };
     pool.give_back(connection);

@@ -46,8 +46,7 @@ impl Client {
             ReadCondition::NotExists => Some(HeaderValue::from_static("*")),
             ReadCondition::NotVersion(version) => Some(crate::headers::etag_value(version)),
         };
-        call.headers
-            .extend(tag.map(|tag| (header::IF_NONE_MATCH, tag)));
+        call.headers.extend(tag.map(|tag| (header::IF_NONE_MATCH, tag)));
         let answer = self.call(&call).await?;
         match answer.status() {
             StatusCode::NOT_MODIFIED => Ok(GetAnswer::NotModified(meta_of(answer.headers()))),
@@ -74,14 +73,10 @@ impl Client {
         call.body = value;
         let answer = self.call(&call).await?;
         match version_of(answer.headers()) {
-            Some(version) => Ok(WriteAnswer {
-                version: Some(version),
-                meta: meta_of(answer.headers()),
-            }),
-            None => Err(unexpected(
-                &answer,
-                "a write was acknowledged without an ETag",
-            )),
+            Some(version) => {
+                Ok(WriteAnswer { version: Some(version), meta: meta_of(answer.headers()) })
+            }
+            None => Err(unexpected(&answer, "a write was acknowledged without an ETag")),
         }
     }
 
@@ -95,24 +90,19 @@ impl Client {
         call.headers.extend(precondition.to_header());
         let answer = self.call(&call).await?;
         let meta = meta_of(answer.headers());
-        Ok(WriteAnswer {
-            version: version_of(answer.headers()),
-            meta,
-        })
+        Ok(WriteAnswer { version: version_of(answer.headers()), meta })
     }
 
     /// Asks a node where a key lives and who leads its partition.
     pub async fn locate(&self, key: &[u8]) -> Result<LocateAnswer, ClientError> {
         check_key(key)?;
         let path = locate_path(key);
-        self.json(Method::GET, &path, Target::Any, None::<&()>)
-            .await
+        self.json(Method::GET, &path, Target::Any, None::<&()>).await
     }
 
     /// Fetches the ring document from any node, without keeping it.
     pub async fn ring(&self) -> Result<RingDocument, ClientError> {
-        self.json(Method::GET, RING_PATH, Target::Any, None::<&()>)
-            .await
+        self.json(Method::GET, RING_PATH, Target::Any, None::<&()>).await
     }
 
     /// What the node at this address says about itself.
@@ -123,26 +113,22 @@ impl Client {
 
     /// What any node says about the cluster.
     pub async fn status(&self) -> Result<ClusterStatus, ClientError> {
-        self.json(Method::GET, STATUS_PATH, Target::Any, None::<&()>)
-            .await
+        self.json(Method::GET, STATUS_PATH, Target::Any, None::<&()>).await
     }
 
     /// Founds the cluster.
     pub async fn init(&self, request: &InitRequest) -> Result<InitAnswer, ClientError> {
-        self.json(Method::POST, INIT_PATH, Target::Any, Some(request))
-            .await
+        self.json(Method::POST, INIT_PATH, Target::Any, Some(request)).await
     }
 
     /// Moves the leadership of a partition.
     pub async fn transfer(&self, request: &TransferRequest) -> Result<TransferAnswer, ClientError> {
-        self.json(Method::POST, TRANSFER_PATH, Target::Any, Some(request))
-            .await
+        self.json(Method::POST, TRANSFER_PATH, Target::Any, Some(request)).await
     }
 
     /// The published epochs.
     pub async fn ring_history(&self) -> Result<RingHistory, ClientError> {
-        self.json(Method::GET, RING_HISTORY_PATH, Target::Any, None::<&()>)
-            .await
+        self.json(Method::GET, RING_HISTORY_PATH, Target::Any, None::<&()>).await
     }
 
     /// Fetches the ring, verifies it and routes by it from now on. Each node is asked once; an
@@ -166,9 +152,11 @@ impl Client {
 
     async fn refresh_from(&self, first: Option<Arc<str>>) -> Result<Arc<RouteTable>, ClientError> {
         let started = Instant::now();
-        let deadline = started + self.shared.options.deadline;
+        let options = &self.shared.options;
         let mut failure = None;
         for authority in self.shared.all_addresses(first) {
+            let one_by_one = Instant::now() + options.read_attempt_timeout;
+            let deadline = one_by_one.min(started + options.deadline);
             match self.fetch_ring(&authority, deadline).await {
                 Ok(document) => match self.shared.install(document) {
                     Ok(routes) => return Ok(routes),
@@ -208,10 +196,9 @@ impl Client {
                 Some(problem) => ClientError::Problem(Box::new(problem)),
                 None => unexpected(&answer, &format!("status {}", answer.status())),
             }),
-            Exchange::NotSent(last) | Exchange::Broken(last) => Err(ClientError::Unreachable {
-                waited: started.elapsed(),
-                last,
-            }),
+            Exchange::NotSent(last) | Exchange::Broken(last) => {
+                Err(ClientError::Unreachable { waited: started.elapsed(), last })
+            }
         }
     }
 
@@ -223,35 +210,17 @@ impl Client {
         body: Option<&impl Serialize>,
     ) -> Result<Answer, ClientError> {
         let mut headers = HeaderMap::new();
-        let effect = if method == Method::GET {
-            Effect::Read
-        } else {
-            Effect::Write
-        };
+        let effect = if method == Method::GET { Effect::Read } else { Effect::Write };
         let body = match body {
             None => Bytes::new(),
             Some(body) => {
-                headers.insert(
-                    header::CONTENT_TYPE,
-                    HeaderValue::from_static("application/json"),
-                );
+                headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
                 let json = serde_json::to_vec(body);
-                json.map_err(|error| ClientError::Argument {
-                    reason: error.to_string(),
-                })?
-                .into()
+                json.map_err(|error| ClientError::Argument { reason: error.to_string() })?.into()
             }
         };
         let uri = uri(path)?;
-        let call = Call {
-            method,
-            uri,
-            headers,
-            body,
-            effect,
-            target,
-            learns_leader: false,
-        };
+        let call = Call { method, uri, headers, body, effect, target, learns_leader: false };
         let answer = self.call(&call).await?;
         match problem_of(&answer) {
             Some(problem) => Err(ClientError::Problem(Box::new(problem))),
@@ -262,10 +231,7 @@ impl Client {
 
 impl Shared {
     pub(super) fn routes(&self) -> Option<Arc<RouteTable>> {
-        self.routes
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.routes.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(super) fn pool(&self, authority: &Arc<str>) -> Result<Arc<NodePool>, ClientError> {
@@ -304,18 +270,10 @@ impl Shared {
     }
 
     fn all_addresses(&self, first: Option<Arc<str>>) -> Vec<Arc<str>> {
-        let endpoints = self
-            .endpoints
-            .iter()
-            .map(|endpoint| Arc::clone(endpoint.authority()));
+        let endpoints = self.endpoints.iter().map(|endpoint| Arc::clone(endpoint.authority()));
         let mut all: Vec<Arc<str>> = first.into_iter().chain(endpoints).collect();
         if let Some(routes) = self.routes() {
-            all.extend(
-                routes
-                    .nodes()
-                    .iter()
-                    .map(|node| Arc::from(node.client_address.as_str())),
-            );
+            all.extend(routes.nodes().iter().map(|node| Arc::from(node.client_address.as_str())));
         }
         let mut unique: Vec<Arc<str>> = Vec::with_capacity(all.len());
         for address in all {
@@ -349,9 +307,7 @@ fn key_call(method: Method, key: &[u8], effect: Effect) -> Result<Call, ClientEr
 }
 
 fn uri(path: &str) -> Result<Uri, ClientError> {
-    path.parse().map_err(|error| ClientError::Argument {
-        reason: format!("`{path}`: {error}"),
-    })
+    path.parse().map_err(|error| ClientError::Argument { reason: format!("`{path}`: {error}") })
 }
 
 fn parse<Answer: DeserializeOwned>(answer: &Response<Bytes>) -> Result<Answer, ClientError> {
@@ -359,15 +315,9 @@ fn parse<Answer: DeserializeOwned>(answer: &Response<Bytes>) -> Result<Answer, C
 }
 
 fn unexpected(answer: &Response<Bytes>, reason: &str) -> ClientError {
-    let server = answer
-        .headers()
-        .get(KV_SERVED_BY)
-        .and_then(|name| name.to_str().ok());
+    let server = answer.headers().get(KV_SERVED_BY).and_then(|name| name.to_str().ok());
     let node = server.unwrap_or("a node").to_owned();
-    ClientError::Unexpected {
-        node,
-        reason: reason.to_owned(),
-    }
+    ClientError::Unexpected { node, reason: reason.to_owned() }
 }
 
 fn value_of(answer: Response<Bytes>) -> Result<Value, ClientError> {
@@ -377,12 +327,7 @@ fn value_of(answer: Response<Bytes>) -> Result<Value, ClientError> {
     let content_type = text_of(answer.headers(), &header::CONTENT_TYPE);
     let content_type = content_type.unwrap_or(CONTENT_TYPE_DEFAULT).to_owned();
     let meta = meta_of(answer.headers());
-    Ok(Value {
-        bytes: answer.into_body(),
-        version,
-        content_type,
-        meta,
-    })
+    Ok(Value { bytes: answer.into_body(), version, content_type, meta })
 }
 
 fn version_of(headers: &HeaderMap) -> Option<u64> {

@@ -29,12 +29,7 @@ impl NodePool {
     /// An empty pool; `None` if the address cannot stand in a `Host` header.
     pub(super) fn new(authority: &Arc<str>, idle_max: usize) -> Option<Self> {
         let host = HeaderValue::from_str(authority).ok()?;
-        Some(Self {
-            authority: Arc::clone(authority),
-            host,
-            idle: Mutex::default(),
-            idle_max,
-        })
+        Some(Self { authority: Arc::clone(authority), host, idle: Mutex::default(), idle_max })
     }
 
     /// `host:port` of the node.
@@ -75,15 +70,12 @@ impl NodePool {
             Err(_) => return Err(format!("{}: connection timed out", self.authority)),
         };
         let prepared = async {
-            stream
-                .set_nodelay(true)
-                .map_err(|error| error.to_string())?;
+            stream.set_nodelay(true).map_err(|error| error.to_string())?;
             let handshake = http1::handshake(TokioIo::new(stream)).await;
             handshake.map_err(|error| error.to_string())
         };
-        let (sender, connection) = prepared
-            .await
-            .map_err(|error| format!("{}: {error}", self.authority))?;
+        let (sender, connection) =
+            prepared.await.map_err(|error| format!("{}: {error}", self.authority))?;
         tokio::spawn(async move {
             // The request in flight gets the error; an idle connection's end is no event.
             let _ = connection.await;

@@ -30,23 +30,12 @@ impl RouteTable {
     pub fn new(document: RingDocument) -> Self {
         let ring = Ring::new(Arc::new(document.snapshot));
         let nodes = document.directory.nodes;
-        let place = |id| {
-            nodes
-                .iter()
-                .position(|node| node.id == id)
-                .map_or(NOBODY, to_u32)
-        };
+        let place = |id| nodes.iter().position(|node| node.id == id).map_or(NOBODY, to_u32);
         let members = ring.nodes().iter().map(|node| place(node.id)).collect();
         let partitions = ring.partition_bits().partitions().count();
         let leaders = (0..partitions).map(|_| AtomicU32::new(NOBODY)).collect();
         let directory_revision = document.directory.revision;
-        Self {
-            ring,
-            directory_revision,
-            nodes,
-            members,
-            leaders,
-        }
+        Self { ring, directory_revision, nodes, members, leaders }
     }
 
     /// Takes over the leaders that an older table learned and that this one has an address for.
@@ -82,31 +71,23 @@ impl RouteTable {
 
     /// The place in [`RouteTable::nodes`] of the node with this name.
     pub fn node_by_name(&self, name: &str) -> Option<usize> {
-        self.nodes
-            .iter()
-            .position(|node| node.name.as_str() == name)
+        self.nodes.iter().position(|node| node.name.as_str() == name)
     }
 
     /// The place in [`RouteTable::nodes`] of the node with this `host:port`.
     pub fn node_by_address(&self, address: &str) -> Option<usize> {
-        self.nodes
-            .iter()
-            .position(|node| node.client_address == address)
+        self.nodes.iter().position(|node| node.client_address == address)
     }
 
     /// The place in [`RouteTable::nodes`] of the leader learned for a partition.
     pub fn leader(&self, partition: PartitionId) -> Option<usize> {
-        let leader = self
-            .leaders
-            .get(partition.as_usize())?
-            .load(Ordering::Relaxed);
+        let leader = self.leaders.get(partition.as_usize())?.load(Ordering::Relaxed);
         (leader != NOBODY).then_some(leader as usize)
     }
 
     /// The place of the node to ask first: the learned leader, else the primary.
     pub fn first(&self, partition: PartitionId) -> Option<usize> {
-        self.leader(partition)
-            .or_else(|| self.owners(partition).next())
+        self.leader(partition).or_else(|| self.owners(partition).next())
     }
 
     /// The places of all owners with an address, the primary first but nodes that are down last.

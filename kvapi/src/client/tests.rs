@@ -16,9 +16,7 @@ use crate::problem::{Outcome, Problem, ProblemCode};
 const KEY: &[u8] = b"some/key";
 
 async fn put(client: &Client) -> Result<WriteAnswer, ClientError> {
-    client
-        .put(KEY, Bytes::from_static(b"v"), &PutOptions::default())
-        .await
+    client.put(KEY, Bytes::from_static(b"v"), &PutOptions::default()).await
 }
 
 #[tokio::test]
@@ -56,9 +54,7 @@ async fn a_refusal_that_names_the_leader_is_followed_once_and_remembered() {
     primary.reply(move |_, _| Reply::Answer(not_leader(leader.as_ref())));
 
     for _ in 0..3 {
-        put(&client)
-            .await
-            .expect("acknowledged by the named leader");
+        put(&client).await.expect("acknowledged by the named leader");
     }
     assert_eq!(primary.seen().len(), 1);
     assert_eq!(second.seen().len(), 0);
@@ -79,10 +75,7 @@ async fn two_nodes_that_name_each_other_are_not_stormed() {
     third.reply(|_, _| Reply::Answer(not_leader(None)));
 
     let error = put(&client).await.expect_err("nobody leads");
-    assert_eq!(
-        error.problem().map(|problem| problem.code),
-        Some(ProblemCode::NotLeader)
-    );
+    assert_eq!(error.problem().map(|problem| problem.code), Some(ProblemCode::NotLeader));
     assert_eq!(error.outcome(), Outcome::NotApplied);
     // 1.5 s with pauses that grow to 10..20 ms, at most three exchanges between two pauses.
     assert!(cluster.calls() < 600, "{} calls", cluster.calls());
@@ -98,9 +91,7 @@ async fn a_write_refused_as_not_applied_is_sent_again() {
         0..=2 => Reply::Answer(problem(ProblemCode::Overloaded)),
         _ => Reply::Answer(acknowledged(name, 4)),
     });
-    let answer = put(&client)
-        .await
-        .expect("acknowledged at the fourth attempt");
+    let answer = put(&client).await.expect("acknowledged at the fourth attempt");
     assert_eq!(answer.version, Some(4));
     assert_eq!(cluster.calls(), 4);
 }
@@ -114,10 +105,7 @@ async fn a_write_whose_connection_broke_is_unknown_and_never_sent_again() {
     primary.reply(|_, _| Reply::Reset);
     let error = put(&client).await.expect_err("nobody knows");
     assert!(matches!(error, ClientError::Unknown { .. }), "{error}");
-    let error = client
-        .delete(KEY, Precondition::None)
-        .await
-        .expect_err("nobody knows");
+    let error = client.delete(KEY, Precondition::None).await.expect_err("nobody knows");
     assert!(matches!(error, ClientError::Unknown { .. }), "{error}");
     assert_eq!(cluster.calls(), 2);
 }
@@ -126,13 +114,8 @@ async fn a_write_whose_connection_broke_is_unknown_and_never_sent_again() {
 async fn a_write_without_an_answer_is_unknown_at_the_deadline() {
     let cluster = MockCluster::start().await;
     cluster.all_acknowledge();
-    let short = ClientOptions {
-        deadline: Duration::from_millis(100),
-        ..options()
-    };
-    let client = Client::connect(&cluster.endpoints(), short)
-        .await
-        .expect("up");
+    let short = ClientOptions { deadline: Duration::from_millis(100), ..options() };
+    let client = Client::connect(&cluster.endpoints(), short).await.expect("up");
     let [primary, _, _] = cluster.by_ring(KEY);
     primary.reply(|_, _| Reply::Hang);
     let started = Instant::now();
@@ -180,17 +163,26 @@ async fn a_read_is_sent_again_whatever_broke() {
     let [primary, second, _] = cluster.by_ring(KEY);
     primary.reply(|_, _| Reply::Reset);
     second.reply(|_, _| Reply::Answer(problem(ProblemCode::OutcomeUnknown)));
-    let answer = client
-        .get(KEY, GetOptions::default())
-        .await
-        .expect("the third node answers");
+    let answer = client.get(KEY, GetOptions::default()).await.expect("the third node answers");
     let found = answer.into_value().expect("a value");
     assert_eq!(found.bytes, "found");
-    assert_eq!(
-        (found.version, found.content_type.as_str()),
-        (5, "text/plain")
-    );
+    assert_eq!((found.version, found.content_type.as_str()), (5, "text/plain"));
     assert_eq!(cluster.calls(), 3);
+}
+
+#[tokio::test]
+async fn a_read_does_not_wait_for_a_node_that_hangs() {
+    let cluster = MockCluster::start().await;
+    let short = Duration::from_millis(50);
+    let options = ClientOptions { read_attempt_timeout: short, ..options() };
+    let client = Client::connect(&cluster.endpoints(), options).await.expect("up");
+    let [primary, second, _] = cluster.by_ring(KEY);
+    primary.reply(|_, _| Reply::Hang);
+    let name = second.name;
+    second.reply(move |_, _| Reply::Answer(value(name, b"found")));
+    let answer = client.get(KEY, GetOptions::default()).await.expect("another node answers");
+    assert!(matches!(answer, GetAnswer::Found(_)));
+    assert_eq!(primary.seen().len(), 1);
 }
 
 #[tokio::test]
@@ -199,11 +191,7 @@ async fn a_node_that_refuses_connections_is_passed_over() {
     cluster.all_acknowledge();
     let client = cluster.client().await;
     let dead = cluster.by_ring(KEY)[0].name;
-    let dead = cluster
-        .nodes
-        .iter_mut()
-        .find(|node| node.name == dead)
-        .expect("a mock");
+    let dead = cluster.nodes.iter_mut().find(|node| node.name == dead).expect("a mock");
     // Only a connection that was never opened proves that nothing was sent.
     client.shared.pools.lock().unwrap().clear();
     dead.stop().await;
@@ -223,9 +211,7 @@ async fn a_connection_that_the_node_closed_while_idle_costs_nothing() {
         node.reply(move |_, _| Reply::AnswerAndClose(acknowledged(name, 1)));
     }
     for _ in 0..20 {
-        put(&client)
-            .await
-            .expect("acknowledged over a new connection");
+        put(&client).await.expect("acknowledged over a new connection");
     }
     assert_eq!(cluster.calls(), 20);
 }
@@ -254,9 +240,7 @@ async fn a_newer_epoch_in_an_answer_brings_the_newer_ring() {
         let name = node.name;
         node.reply(move |_, _| {
             let mut answer = acknowledged(name, 1);
-            answer
-                .headers_mut()
-                .insert("kv-ring-epoch", "2".parse().unwrap());
+            answer.headers_mut().insert("kv-ring-epoch", "2".parse().unwrap());
             Reply::Answer(answer)
         });
     }
@@ -276,12 +260,7 @@ async fn a_ring_that_contradicts_the_one_at_hand_is_refused() {
     }
     let error = client.refresh().await.expect_err("two rings of one epoch");
     assert!(matches!(error, ClientError::Unexpected { .. }), "{error}");
-    let kept = client
-        .routes()
-        .expect("a ring")
-        .ring()
-        .snapshot()
-        .checksum();
+    let kept = client.routes().expect("a ring").ring().snapshot().checksum();
     assert_eq!(kept, cluster.document.snapshot.checksum());
 }
 
@@ -291,15 +270,9 @@ async fn an_older_ring_is_ignored() {
     let next = RingSnapshot::publish(parts(8), Some(&cluster.document.snapshot));
     let mut document = cluster.document.clone();
     document.snapshot = next.expect("a legal successor");
-    cluster
-        .nodes
-        .iter()
-        .for_each(|node| node.publish(&document));
+    cluster.nodes.iter().for_each(|node| node.publish(&document));
     let client = cluster.client().await;
-    cluster
-        .nodes
-        .iter()
-        .for_each(|node| node.publish(&cluster.document));
+    cluster.nodes.iter().for_each(|node| node.publish(&cluster.document));
     client.refresh().await.expect("an old answer is no error");
     assert_eq!(client.routes().expect("a ring").epoch().get(), 2);
 }
@@ -314,10 +287,7 @@ async fn a_pause_beyond_the_deadline_is_not_waited_for() {
     });
     let started = Instant::now();
     let error = put(&client).await.expect_err("rate limited");
-    assert_eq!(
-        error.problem().map(|problem| problem.code),
-        Some(ProblemCode::RateLimited)
-    );
+    assert_eq!(error.problem().map(|problem| problem.code), Some(ProblemCode::RateLimited));
     assert!(started.elapsed() < Duration::from_secs(1));
     assert_eq!(cluster.calls(), 1);
 }
@@ -327,9 +297,7 @@ async fn a_cluster_that_was_not_founded_says_so_at_once() {
     let node = MockNode::start("n1").await;
     node.reply(|_, _| Reply::Answer(problem(ProblemCode::ClusterNotInitialised)));
     let endpoints: Vec<Endpoint> = vec![node.address.parse().expect("an endpoint")];
-    let client = Client::connect(&endpoints, options())
-        .await
-        .expect("no error");
+    let client = Client::connect(&endpoints, options()).await.expect("no error");
     assert!(client.routes().is_none());
     let error = put(&client).await.expect_err("not founded");
     assert!(error.is_not_initialised());
@@ -346,22 +314,10 @@ async fn a_false_condition_is_an_answer_with_the_current_version() {
             Reply::Answer(problem.with_version(8).to_response(0))
         });
     }
-    let options = PutOptions {
-        precondition: Precondition::Version(7),
-        ..PutOptions::default()
-    };
-    let error = client
-        .put(KEY, Bytes::new(), &options)
-        .await
-        .expect_err("the condition is false");
-    assert_eq!(
-        error.problem().and_then(|problem| problem.etag.as_deref()),
-        Some("\"8\"")
-    );
-    assert_eq!(
-        cluster.by_ring(KEY)[0].seen()[0].headers["if-match"],
-        "\"7\""
-    );
+    let options = PutOptions { precondition: Precondition::Version(7), ..PutOptions::default() };
+    let error = client.put(KEY, Bytes::new(), &options).await.expect_err("the condition is false");
+    assert_eq!(error.problem().and_then(|problem| problem.etag.as_deref()), Some("\"8\""));
+    assert_eq!(cluster.by_ring(KEY)[0].seen()[0].headers["if-match"], "\"7\"");
     assert_eq!(cluster.calls(), 1);
 }
 
@@ -373,17 +329,12 @@ async fn an_absent_key_is_an_answer_and_its_server_is_remembered() {
     let leader = second.name;
     primary.reply(move |_, _| {
         let mut answer = problem(ProblemCode::NotFound);
-        answer
-            .headers_mut()
-            .insert("kv-served-by", leader.parse().unwrap());
+        answer.headers_mut().insert("kv-served-by", leader.parse().unwrap());
         Reply::Answer(answer)
     });
     second.reply(|_, _| Reply::Answer(problem(ProblemCode::NotFound)));
     for _ in 0..2 {
-        let answer = client
-            .get(KEY, GetOptions::default())
-            .await
-            .expect("an answer");
+        let answer = client.get(KEY, GetOptions::default()).await.expect("an answer");
         assert!(matches!(answer, GetAnswer::Absent(_)));
     }
     assert_eq!((primary.seen().len(), second.seen().len()), (1, 1));
@@ -394,9 +345,7 @@ async fn nobody_at_the_endpoints_is_unreachable() {
     let mut node = MockNode::start("n1").await;
     let endpoints: Vec<Endpoint> = vec![node.address.parse().expect("an endpoint")];
     node.stop().await;
-    let error = Client::connect(&endpoints, options())
-        .await
-        .expect_err("nobody there");
+    let error = Client::connect(&endpoints, options()).await.expect_err("nobody there");
     assert!(matches!(error, ClientError::Unreachable { .. }), "{error}");
     let client = Client::new(&endpoints, options());
     let error = put(&client).await.expect_err("nobody there");
@@ -408,10 +357,7 @@ async fn keys_that_no_node_takes_are_refused_before_sending() {
     let cluster = MockCluster::start().await;
     let client = cluster.client().await;
     for key in [vec![], vec![b'k'; crate::KEY_BYTES_MAX + 1]] {
-        let error = client
-            .get(&key, GetOptions::default())
-            .await
-            .expect_err("no key");
+        let error = client.get(&key, GetOptions::default()).await.expect_err("no key");
         assert!(matches!(error, ClientError::Key(_)), "{error}");
     }
     assert_eq!(cluster.calls(), 0);
@@ -435,15 +381,8 @@ fn endpoints_are_host_and_port() {
     ];
     for (text, want) in table {
         let got = text.parse::<Endpoint>().ok();
-        assert_eq!(
-            got.as_ref().map(|endpoint| endpoint.authority().as_ref()),
-            want,
-            "{text}"
-        );
+        assert_eq!(got.as_ref().map(|endpoint| endpoint.authority().as_ref()), want, "{text}");
     }
-    assert_eq!(
-        Endpoint::parse_list("a:1, http://b:2").map(|list| list.len()),
-        Ok(2)
-    );
+    assert_eq!(Endpoint::parse_list("a:1, http://b:2").map(|list| list.len()), Ok(2));
     assert!(Endpoint::parse_list("a:1,").is_err());
 }

@@ -45,10 +45,7 @@ fn the_conditions_of_a_put_are_taken_or_refused_but_never_guessed() {
         (vec![(IF_MATCH, "\"7\"")], Ok(Precondition::Version(7))),
         (vec![(IF_MATCH, " \"7\" ")], Ok(Precondition::Version(7))),
         (vec![(IF_NONE_MATCH, "*")], Ok(Precondition::Absent)),
-        (
-            vec![(IF_NONE_MATCH, "\"7\"")],
-            Err(ConditionError::NoneMatchVersion),
-        ),
+        (vec![(IF_NONE_MATCH, "\"7\"")], Err(ConditionError::NoneMatchVersion)),
         (vec![(IF_MATCH, "W/\"7\"")], weak()),
         (vec![(IF_MATCH, "\"7\", \"8\"")], list()),
         (vec![(IF_MATCH, "\"7\""), (IF_MATCH, "\"8\"")], list()),
@@ -56,10 +53,7 @@ fn the_conditions_of_a_put_are_taken_or_refused_but_never_guessed() {
         (vec![(IF_MATCH, "")], malformed()),
         (vec![(IF_MATCH, "\"abc\"")], malformed()),
         (vec![(IF_MATCH, "**")], malformed()),
-        (
-            vec![(IF_MATCH, "*"), (IF_NONE_MATCH, "*")],
-            Err(ConditionError::Both),
-        ),
+        (vec![(IF_MATCH, "*"), (IF_NONE_MATCH, "*")], Err(ConditionError::Both)),
     ];
     for (pairs, want) in table {
         assert_eq!(Precondition::for_put(&headers(&pairs)), want, "{pairs:?}");
@@ -69,18 +63,11 @@ fn the_conditions_of_a_put_are_taken_or_refused_but_never_guessed() {
 #[test]
 fn headers_that_do_not_apply_are_refused() {
     let none_match = headers(&[(header::IF_NONE_MATCH, "*")]);
-    let want = ConditionError::NotApplicable {
-        header: header::IF_NONE_MATCH,
-    };
+    let want = ConditionError::NotApplicable { header: header::IF_NONE_MATCH };
     assert_eq!(Precondition::for_delete(&none_match), Err(want));
     let if_match = headers(&[(header::IF_MATCH, "\"1\"")]);
-    assert_eq!(
-        Precondition::for_delete(&if_match),
-        Ok(Precondition::Version(1))
-    );
-    let want = ConditionError::NotApplicable {
-        header: header::IF_MATCH,
-    };
+    assert_eq!(Precondition::for_delete(&if_match), Ok(Precondition::Version(1)));
+    let want = ConditionError::NotApplicable { header: header::IF_MATCH };
     assert_eq!(ReadCondition::for_get(&if_match), Err(want));
 }
 
@@ -106,30 +93,17 @@ fn a_read_is_not_modified_when_the_version_is_known() {
     assert!(condition.is_not_modified(5));
     assert!(!condition.is_not_modified(6));
     let any = headers(&[(header::IF_NONE_MATCH, "*")]);
-    assert!(
-        ReadCondition::for_get(&any)
-            .expect("a condition")
-            .is_not_modified(9)
-    );
+    assert!(ReadCondition::for_get(&any).expect("a condition").is_not_modified(9));
     assert!(!ReadCondition::None.is_not_modified(9));
 }
 
 #[test]
 fn consistency_and_route_take_their_names_alone() {
-    assert_eq!(
-        Consistency::parse("linearizable"),
-        Some(Consistency::Linearizable)
-    );
+    assert_eq!(Consistency::parse("linearizable"), Some(Consistency::Linearizable));
     assert_eq!(Consistency::parse("stale"), Some(Consistency::Stale));
     assert_eq!(Consistency::parse("Stale"), None);
     assert_eq!(Consistency::parse(""), None);
-    assert_eq!(
-        RouteMode::from_headers(&headers(&[])),
-        Ok(RouteMode::Forward)
-    );
-    assert_eq!(
-        RouteMode::from_headers(&headers(&[(KV_ROUTE, "direct")])),
-        Ok(RouteMode::Direct)
-    );
+    assert_eq!(RouteMode::from_headers(&headers(&[])), Ok(RouteMode::Forward));
+    assert_eq!(RouteMode::from_headers(&headers(&[(KV_ROUTE, "direct")])), Ok(RouteMode::Direct));
     assert!(RouteMode::from_headers(&headers(&[(KV_ROUTE, "any")])).is_err());
 }

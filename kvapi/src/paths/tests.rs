@@ -64,16 +64,11 @@ fn a_key_of_the_largest_length_passes_and_one_byte_more_does_not() {
         let too_long = vec![fill; KEY_BYTES_MAX + 1];
         let mut percent = String::new();
         percent_encode(&too_long, &mut percent);
-        let want = KeyPathError::TooLong {
-            bytes: KEY_BYTES_MAX + 1,
-        };
+        let want = KeyPathError::TooLong { bytes: KEY_BYTES_MAX + 1 };
         assert_eq!(decode_key(&percent), Err(want));
         assert_eq!(decode_key64(&encode_key64(&too_long)), Err(want));
     }
-    assert!(matches!(
-        decode_key64(&"A".repeat(1 << 20)),
-        Err(KeyPathError::TooLong { .. })
-    ));
+    assert!(matches!(decode_key64(&"A".repeat(1 << 20)), Err(KeyPathError::TooLong { .. })));
 }
 
 #[test]
@@ -100,15 +95,7 @@ fn keys_that_url_libraries_rewrite_travel_as_base64() {
 
 #[test]
 fn only_key_paths_are_taken_apart() {
-    for path in [
-        "/v1/kv",
-        "/v1/ring",
-        "/v1/kv6/a",
-        "/v1//kv/a",
-        "/livez",
-        "",
-        "v1/kv/a",
-    ] {
+    for path in ["/v1/kv", "/v1/ring", "/v1/kv6/a", "/v1//kv/a", "/livez", "", "v1/kv/a"] {
         assert_eq!(KeyPath::split(path), None, "{path}");
     }
     let empty = KeyPath::split("/v1/kv/").expect("an empty key is still a key path");
@@ -120,10 +107,7 @@ fn every_single_byte_key_survives_the_round_trip() {
     for byte in 0..=u8::MAX {
         let path = kv_path(&[byte]);
         let uri: http::Uri = path.parse().expect("a path every HTTP library takes");
-        let key = KeyPath::split(uri.path())
-            .expect("a key path")
-            .key()
-            .expect("a key");
+        let key = KeyPath::split(uri.path()).expect("a key path").key().expect("a key");
         assert_eq!(key.as_ref(), [byte]);
     }
 }

@@ -8,19 +8,9 @@ fn every_code_has_one_name_that_survives_the_wire() {
     for code in ProblemCode::ALL {
         let json = serde_json::to_string(code).expect("a code serialises");
         assert_eq!(json, format!("\"{}\"", code.as_str()));
-        assert_eq!(
-            serde_json::from_str::<ProblemCode>(&json).expect("a code parses"),
-            *code
-        );
-        assert!(
-            names.insert(code.as_str()),
-            "{} stands twice",
-            code.as_str()
-        );
-        let kebab = code
-            .as_str()
-            .bytes()
-            .all(|byte| byte.is_ascii_lowercase() || byte == b'-');
+        assert_eq!(serde_json::from_str::<ProblemCode>(&json).expect("a code parses"), *code);
+        assert!(names.insert(code.as_str()), "{} stands twice", code.as_str());
+        let kebab = code.as_str().bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-');
         assert!(kebab, "{}", code.as_str());
     }
 }
@@ -35,10 +25,7 @@ fn a_503_is_never_ambiguous_and_a_504_always_is() {
                 assert_eq!(facts.retry, Retry::Safe, "{code:?}");
             }
             504 | 500 => assert_eq!(facts.outcome, Outcome::Unknown, "{code:?}"),
-            status => assert!(
-                (400..=501).contains(&status),
-                "{code:?} has status {status}"
-            ),
+            status => assert!((400..=501).contains(&status), "{code:?} has status {status}"),
         }
     }
 }
@@ -63,10 +50,7 @@ fn a_problem_stands_on_the_wire_as_the_contract_says() {
         .with_epoch(Epoch::new(4));
     let response = problem.to_response(1);
     assert_eq!(response.status(), 412);
-    assert_eq!(
-        response.headers()["content-type"],
-        "application/problem+json"
-    );
+    assert_eq!(response.headers()["content-type"], "application/problem+json");
     assert_eq!(response.headers()["etag"], "\"7\"");
     assert_eq!(response.headers()["kv-ring-epoch"], "4");
     assert!(!response.headers().contains_key("retry-after"));

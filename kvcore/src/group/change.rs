@@ -67,6 +67,7 @@ impl<R> Replica<R> {
             log.record.configuration.members.iter().chain(added).copied().collect();
         log.record.configuration = Configuration::from_conf_state(state, &known);
         self.record_dirty = true;
+        self.end_lease();
     }
 }
 

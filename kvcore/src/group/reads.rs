@@ -24,7 +24,9 @@ pub(crate) struct Reads<R> {
 struct Round<R> {
     context: Vec<u8>,
     term: Term,
-    sent: Time,
+    /// When it was sent; `None` if the configuration changed since, which bars it from granting a
+    /// lease.
+    sent: Option<Time>,
     reads: Vec<R>,
 }
 
@@ -82,11 +84,20 @@ impl<R> Replica<R> {
         self.reads.round = Some(Round {
             context: context.clone(),
             term: self.term(),
-            sent: turn.now,
+            sent: Some(turn.now),
             reads: std::mem::take(&mut self.reads.waiting),
         });
         self.reads.renewal_wanted = false;
         self.raw.read_index(context);
+    }
+
+    /// The configuration changed: a lease rests on the refusals of a quorum of the configuration
+    /// that is in force, so the next round must earn it again.
+    pub fn end_lease(&mut self) {
+        self.gate.set_lease(Time::ZERO);
+        if let Some(round) = &mut self.reads.round {
+            round.sent = None;
+        }
     }
 
     /// A quorum has confirmed a round.
@@ -94,8 +105,12 @@ impl<R> Replica<R> {
         let Some(round) = self.reads.round.take_if(|round| round.context == context) else {
             return;
         };
-        let counted_from = if turn.faults.lease_from_receipt { turn.now } else { round.sent };
-        if round.term == self.term() && self.is_leader() && self.may_hold_lease(turn) {
+        if let Some(sent) = round.sent
+            && round.term == self.term()
+            && self.is_leader()
+            && self.may_hold_lease(turn)
+        {
+            let counted_from = if turn.faults.lease_from_receipt { turn.now } else { sent };
             self.gate.set_lease(counted_from + turn.settings.lease());
         }
         if !round.reads.is_empty() {

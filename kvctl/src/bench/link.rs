@@ -58,10 +58,7 @@ pub struct Watchdog {
 impl Watchdog {
     /// A timer for requests that may take this long.
     pub fn new(timeout: Duration) -> Self {
-        Self {
-            sleep: Box::pin(tokio::time::sleep(timeout)),
-            timeout,
-        }
+        Self { sleep: Box::pin(tokio::time::sleep(timeout)), timeout }
     }
 
     fn is_over(&mut self, started: Instant, context: &mut std::task::Context<'_>) -> bool {
@@ -80,9 +77,7 @@ impl Link {
     /// Connects to a node.
     pub async fn open(address: &str, is_direct: bool) -> Result<Self, LinkError> {
         let host = HeaderValue::from_str(address).map_err(|_| LinkError::NotSent)?;
-        let stream = TcpStream::connect(address)
-            .await
-            .map_err(|_| LinkError::NotSent)?;
+        let stream = TcpStream::connect(address).await.map_err(|_| LinkError::NotSent)?;
         stream.set_nodelay(true).map_err(|_| LinkError::NotSent)?;
         let shaken = http1::handshake(TokioIo::new(stream)).await;
         let (sender, driver) = shaken.map_err(|_| LinkError::NotSent)?;
@@ -91,11 +86,7 @@ impl Link {
         if is_direct {
             headers.insert(KV_ROUTE, HeaderValue::from_static("direct"));
         }
-        Ok(Self {
-            sender,
-            driver: Some(Box::pin(driver)),
-            headers,
-        })
+        Ok(Self { sender, driver: Some(Box::pin(driver)), headers })
     }
 
     /// Sends a request and reads the answer to the end. After an error the link is of no more use.
@@ -107,11 +98,7 @@ impl Link {
         started: Instant,
         watchdog: &mut Watchdog,
     ) -> Result<Reply, LinkError> {
-        let Self {
-            sender,
-            driver,
-            headers,
-        } = self;
+        let Self { sender, driver, headers } = self;
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method;
         *request.uri_mut() = uri;
@@ -135,11 +122,7 @@ impl Link {
                     refusal.extend_from_slice(&data);
                 }
             }
-            Ok::<Reply, LinkError>(Reply {
-                status,
-                epoch,
-                refusal: refusal.freeze(),
-            })
+            Ok::<Reply, LinkError>(Reply { status, epoch, refusal: refusal.freeze() })
         };
         let mut exchange = pin!(exchange);
         poll_fn(|context| {

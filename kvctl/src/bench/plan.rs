@@ -106,10 +106,7 @@ impl Plan {
         };
         // The upper bound counts as a read, so that a share of 1 means all.
         let is_read = first < self.read_below || self.read_below == u64::MAX;
-        Operation {
-            kind: if is_read { Kind::Get } else { Kind::Put },
-            key,
-        }
+        Operation { kind: if is_read { Kind::Get } else { Kind::Put }, key }
     }
 
     /// Writes the raw bytes of a key into a buffer that is used again and again.
@@ -151,12 +148,7 @@ impl Zipf {
         let zeta_of_two = 1.0 + term(2);
         let eta =
             (1.0 - (2.0 / keys as f64).powf(1.0 - ZIPF_EXPONENT)) / (1.0 - zeta_of_two / zeta);
-        Self {
-            keys,
-            zeta,
-            alpha: 1.0 / (1.0 - ZIPF_EXPONENT),
-            eta,
-        }
+        Self { keys, zeta, alpha: 1.0 / (1.0 - ZIPF_EXPONENT), eta }
     }
 
     fn rank(&self, random: u64) -> u64 {
@@ -216,10 +208,7 @@ mod tests {
 
     #[test]
     fn the_same_seed_gives_the_same_operations() {
-        let (one, two) = (
-            plan(Distribution::Zipf, 1000, 0.5),
-            plan(Distribution::Zipf, 1000, 0.5),
-        );
+        let (one, two) = (plan(Distribution::Zipf, 1000, 0.5), plan(Distribution::Zipf, 1000, 0.5));
         for index in 0..1000 {
             assert_eq!(one.operation(index), two.operation(index));
             assert_eq!(one.value(index), two.value(index));
@@ -234,10 +223,7 @@ mod tests {
             plan.write_key(number, &mut key);
             let path = plan.path(number);
             let path = std::str::from_utf8(&path).expect("ASCII");
-            let parsed = kvapi::KeyPath::split(path)
-                .expect("a key path")
-                .key()
-                .expect("a key");
+            let parsed = kvapi::KeyPath::split(path).expect("a key path").key().expect("a key");
             assert_eq!(parsed, key);
             assert_eq!(String::from_utf8_lossy(&key), format!("b/{number:010}"));
         }
@@ -247,9 +233,7 @@ mod tests {
     fn reads_have_their_share_and_zero_and_one_are_exact() {
         let reads = |share| {
             let plan = plan(Distribution::Uniform, 10, share);
-            (0..10_000)
-                .filter(|index| plan.operation(*index).kind == Kind::Get)
-                .count()
+            (0..10_000).filter(|index| plan.operation(*index).kind == Kind::Get).count()
         };
         assert_eq!((reads(0.0), reads(1.0)), (0, 10_000));
         assert!((4700..5300).contains(&reads(0.5)), "{}", reads(0.5));
@@ -263,10 +247,7 @@ mod tests {
             counts
         };
         let even = count(&plan(Distribution::Uniform, 100, 0.5));
-        assert!(
-            even.iter().all(|count| (800..1200).contains(count)),
-            "{even:?}"
-        );
+        assert!(even.iter().all(|count| (800..1200).contains(count)), "{even:?}");
         let skewed = count(&plan(Distribution::Zipf, 100, 0.5));
         // The first rank's share is 1 / zeta(100, 0.99) = 0.189.
         assert!((18_000..20_000).contains(&skewed[0]), "{skewed:?}");

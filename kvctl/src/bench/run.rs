@@ -54,11 +54,9 @@ pub fn run(
     let started = Instant::now();
     let pace = match schedule {
         Schedule::Closed(duration) => Pace::Closed(started + duration),
-        Schedule::Open(rate, _) => Pace::Open {
-            due: Semaphore::new(0),
-            started,
-            interval_nanos: 1e9 / rate,
-        },
+        Schedule::Open(rate, _) => {
+            Pace::Open { due: Semaphore::new(0), started, interval_nanos: 1e9 / rate }
+        }
         Schedule::Preload => Pace::Preload,
     };
     let load = Arc::new(Load {
@@ -99,9 +97,7 @@ pub fn run(
 }
 
 fn run_thread(load: &Arc<Load>, numbers: impl Iterator<Item = usize>) -> Result<Tally, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime
         .map_err(|error| Failure::new(Exit::CheckFailed, format!("cannot start: {error}")))?;
     let tally = Arc::new(Mutex::new(Tally::new()));
@@ -119,12 +115,7 @@ fn run_thread(load: &Arc<Load>, numbers: impl Iterator<Item = usize>) -> Result<
 /// Releases each operation of an open loop when its time has come. A thread that sleeps keeps time
 /// twenty times better than the runtime's timer, which counts milliseconds.
 fn keep_time(load: &Load, duration: Duration) {
-    let Pace::Open {
-        due,
-        started,
-        interval_nanos,
-    } = &load.pace
-    else {
+    let Pace::Open { due, started, interval_nanos } = &load.pace else {
         return;
     };
     let total = (duration.as_nanos() as f64 / interval_nanos).ceil() as u64;

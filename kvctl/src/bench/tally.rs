@@ -137,8 +137,7 @@ impl Tally {
     /// Adds another thread's results.
     pub fn merge(&mut self, other: &Self) {
         for (mine, theirs) in [(&mut self.gets, &other.gets), (&mut self.puts, &other.puts)] {
-            mine.add(theirs)
-                .expect("all histograms have the same bounds");
+            mine.add(theirs).expect("all histograms have the same bounds");
         }
         self.misses += other.misses;
         self.redirects += other.redirects;
@@ -173,23 +172,15 @@ impl Tally {
 impl Report {
     /// The results for people.
     pub fn in_words(&self) -> String {
-        let columns = [
-            "op", "count", "per s", "mean", "p50", "p90", "p99", "p99.9", "max (us)",
-        ];
+        let columns = ["op", "count", "per s", "mean", "p50", "p90", "p99", "p99.9", "max (us)"];
         let mut table = output::table(&columns);
         for (name, series) in [("get", &self.gets), ("put", &self.puts)] {
             let Some(series) = series else { continue };
             let latency = &series.latency_us;
             let mut row = vec![Cell::new(name), Cell::new(series.count)];
             row.push(Cell::new(format!("{:.0}", series.per_second)));
-            let values = [
-                latency.mean,
-                latency.p50,
-                latency.p90,
-                latency.p99,
-                latency.p999,
-                latency.max,
-            ];
+            let values =
+                [latency.mean, latency.p50, latency.p90, latency.p99, latency.p999, latency.max];
             row.extend(values.map(|micros| Cell::new(format!("{micros:.0}"))));
             table.add_row(row);
         }
@@ -225,11 +216,7 @@ fn series(histogram: &Histogram<u64>, seconds: f64) -> Option<Series> {
         max: micros(histogram.max()),
     };
     let count = histogram.len();
-    Some(Series {
-        count,
-        per_second: count as f64 / seconds,
-        latency_us,
-    })
+    Some(Series { count, per_second: count as f64 / seconds, latency_us })
 }
 
 #[cfg(test)]
@@ -248,25 +235,13 @@ mod tests {
         two.record(Kind::Put, End::Timeout, Duration::ZERO, 0);
         one.merge(&two);
         let report = one.report(Duration::from_secs(2));
-        assert_eq!(
-            (report.operations, report.misses, report.redirects),
-            (102, 1, 1)
-        );
+        assert_eq!((report.operations, report.misses, report.redirects), (102, 1, 1));
         assert_eq!(report.retryable, 1);
-        assert_eq!(
-            report.errors.keys().collect::<Vec<_>>(),
-            ["retryable-503", "timeout"]
-        );
+        assert_eq!(report.errors.keys().collect::<Vec<_>>(), ["retryable-503", "timeout"]);
         let gets = report.gets.clone().expect("there were reads");
         assert_eq!(gets.count, 101);
-        assert!(
-            (49_000.0..51_000.0).contains(&gets.latency_us.p50),
-            "{gets:?}"
-        );
-        assert!(
-            (99_000.0..101_000.0).contains(&gets.latency_us.max),
-            "{gets:?}"
-        );
+        assert!((49_000.0..51_000.0).contains(&gets.latency_us.p50), "{gets:?}");
+        assert!((99_000.0..101_000.0).contains(&gets.latency_us.max), "{gets:?}");
         assert!(report.in_words().contains("error timeout: 1"));
     }
 }

@@ -111,15 +111,7 @@ impl Worker {
     pub fn new(load: Arc<Load>, tally: Arc<Mutex<Tally>>, number: usize) -> Self {
         let watchdog = Watchdog::new(load.timeout);
         let key = Vec::with_capacity(64);
-        Self {
-            load,
-            tally,
-            number,
-            links: Vec::new(),
-            table: None,
-            watchdog,
-            key,
-        }
+        Self { load, tally, number, links: Vec::new(), table: None, watchdog, key }
     }
 
     /// Performs operations until there are no more.
@@ -128,10 +120,7 @@ impl Worker {
             let load = Arc::clone(&self.load);
             let is_preload = matches!(load.pace, Pace::Preload);
             let operation = match is_preload {
-                true => Operation {
-                    kind: Kind::Put,
-                    key: index,
-                },
+                true => Operation { kind: Kind::Put, key: index },
                 false => load.plan.operation(index),
             };
             let mut attempts = 0;
@@ -166,11 +155,7 @@ impl Worker {
                 let now = Instant::now();
                 (now < *end).then(|| (self.load.next.fetch_add(1, Ordering::Relaxed), now))
             }
-            Pace::Open {
-                due,
-                started,
-                interval_nanos,
-            } => {
+            Pace::Open { due, started, interval_nanos } => {
                 due.acquire().await.ok()?.forget();
                 let index = self.load.next.fetch_add(1, Ordering::Relaxed);
                 let offset = Duration::from_nanos((index as f64 * interval_nanos) as u64);
@@ -188,9 +173,7 @@ impl Worker {
         match &load.route {
             Route::Any(addresses) => {
                 let place = self.number % addresses.len();
-                let reply = self
-                    .send(place, &addresses[place], false, index, operation)
-                    .await;
+                let reply = self.send(place, &addresses[place], false, index, operation).await;
                 if matches!(reply, Err(LinkError::NotSent)) {
                     self.number += 1;
                 }
@@ -200,13 +183,10 @@ impl Worker {
                 let table = self.table(routes);
                 load.plan.write_key(operation.key, &mut self.key);
                 let partition = table.ring().partition_of(&self.key);
-                let (reply, redirects) = self
-                    .follow_leader(&table, partition, index, operation)
-                    .await;
+                let (reply, redirects) =
+                    self.follow_leader(&table, partition, index, operation).await;
                 let end = end_of(operation.kind, &reply);
-                if let Ok(Reply {
-                    epoch: Some(epoch), ..
-                }) = reply
+                if let Ok(Reply { epoch: Some(epoch), .. }) = reply
                     && epoch > table.epoch().get()
                 {
                     routes.is_outdated.store(true, Ordering::Relaxed);
@@ -239,10 +219,7 @@ impl Worker {
                 Err(LinkError::NotSent) => {
                     table.forget(partition, node);
                     passed_over += 1;
-                    table
-                        .owners(partition)
-                        .filter(|owner| *owner != node)
-                        .nth(passed_over - 1)
+                    table.owners(partition).filter(|owner| *owner != node).nth(passed_over - 1)
                 }
                 Err(LinkError::Broken | LinkError::Timeout) => {
                     table.forget(partition, node);
@@ -288,9 +265,7 @@ impl Worker {
         let (method, path, body) = match operation.kind {
             Kind::Get if self.load.read_query.is_empty() => (Method::GET, path, Default::default()),
             Kind::Get => {
-                let path = [path.as_ref(), self.load.read_query.as_bytes()]
-                    .concat()
-                    .into();
+                let path = [path.as_ref(), self.load.read_query.as_bytes()].concat().into();
                 (Method::GET, path, Default::default())
             }
             Kind::Put => (Method::PUT, path, plan.value(index)),
@@ -314,9 +289,7 @@ impl Worker {
                 }
             };
             let (method, uri, body) = (method.clone(), uri.clone(), body.clone());
-            reply = link
-                .exchange(method, uri, body, started, &mut self.watchdog)
-                .await;
+            reply = link.exchange(method, uri, body, started, &mut self.watchdog).await;
             match &reply {
                 Ok(_) => self.links[place] = Some(link),
                 Err(LinkError::NotSent) => continue,
@@ -332,11 +305,7 @@ impl Worker {
         match &self.table {
             Some((known, table)) if *known == generation => Arc::clone(table),
             Some(_) | None => {
-                let table = routes
-                    .table
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .clone();
+                let table = routes.table.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 // Places mean other nodes in another table.
                 self.links.clear();
                 self.table = Some((generation, Arc::clone(&table)));
@@ -373,3 +342,6 @@ fn is_not_applied(refusal: &[u8]) -> bool {
     serde_json::from_slice::<Problem>(refusal)
         .is_ok_and(|problem| problem.outcome == Outcome::NotApplied)
 }
+
+#[cfg(test)]
+mod tests;

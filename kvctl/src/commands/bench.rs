@@ -120,26 +120,15 @@ impl Routing {
     fn start(globals: &Globals, route: RouteArg) -> Result<Self, Failure> {
         let is_over = Arc::new(AtomicBool::new(false));
         if route == RouteArg::Any {
-            let addresses = globals
-                .endpoints
-                .iter()
-                .map(|endpoint| endpoint.authority().to_string());
+            let addresses =
+                globals.endpoints.iter().map(|endpoint| endpoint.authority().to_string());
             let route = Route::Any(addresses.collect());
-            return Ok(Self {
-                route,
-                is_over,
-                renewal: None,
-            });
+            return Ok(Self { route, is_over, renewal: None });
         }
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime
             .map_err(|error| Failure::new(Exit::CheckFailed, format!("cannot start: {error}")))?;
-        let options = ClientOptions {
-            deadline: globals.timeout,
-            ..ClientOptions::default()
-        };
+        let options = ClientOptions { deadline: globals.timeout, ..ClientOptions::default() };
         let client = Client::new(&globals.endpoints, options);
         let routes = Arc::new(Routes::new(runtime.block_on(client.refresh())?));
         let route = Route::Ring(Arc::clone(&routes));
@@ -147,11 +136,7 @@ impl Routing {
         let renewal = std::thread::spawn(move || {
             runtime.block_on(run::renew_routes(client, routes, told));
         });
-        Ok(Self {
-            route,
-            is_over,
-            renewal: Some(renewal),
-        })
+        Ok(Self { route, is_over, renewal: Some(renewal) })
     }
 
     fn end(self) {

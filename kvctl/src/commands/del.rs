@@ -28,11 +28,7 @@ pub struct Args {
 pub async fn run(globals: &Globals, args: Args) -> Result<(), Failure> {
     let key = key_of(args.key, args.key_base64)?;
     let precondition = args.if_match.unwrap_or_default();
-    let answer = globals
-        .client()
-        .delete(&key, precondition)
-        .await
-        .map_err(explain)?;
+    let answer = globals.client().delete(&key, precondition).await.map_err(explain)?;
     match globals.output {
         Format::Table => Ok(()),
         Format::Json => output::json(&json!({

@@ -90,11 +90,7 @@ struct Up {
 pub async fn run(globals: &Globals, args: Args) -> Result<(), Failure> {
     match args.command {
         Command::Up(args) => run_up(globals, args).await,
-        Command::Start {
-            name,
-            place,
-            kvnode,
-        } => {
+        Command::Start { name, place, kvnode } => {
             let program = process::find_program(kvnode.as_deref())?;
             let layout = Layout::open(&place.dir)?;
             let manifest = layout.existing_manifest()?;
@@ -120,17 +116,10 @@ pub async fn run(globals: &Globals, args: Args) -> Result<(), Failure> {
             wait::stop(&layout, std::slice::from_ref(&name), std::future::pending()).await;
             match process::find(&layout, &name) {
                 None => Ok(()),
-                Some(_) => Err(Failure::new(
-                    Exit::CheckFailed,
-                    format!("{name} does not end"),
-                )),
+                Some(_) => Err(Failure::new(Exit::CheckFailed, format!("{name} does not end"))),
             }
         }
-        Command::Add {
-            zone,
-            place,
-            kvnode,
-        } => {
+        Command::Add { zone, place, kvnode } => {
             let program = process::find_program(kvnode.as_deref())?;
             let layout = Layout::open(&place.dir)?;
             let _change = layout.lock_for_change()?;
@@ -151,10 +140,7 @@ pub async fn run(globals: &Globals, args: Args) -> Result<(), Failure> {
                     return Err(failure);
                 }
             };
-            note(&format!(
-                "{} is a spare; kvctl join {} gives it data",
-                node.name, node.name
-            ));
+            note(&format!("{} is a spare; kvctl join {} gives it data", node.name, node.name));
             print_node(globals.output, &node, pid)
         }
     }
@@ -194,32 +180,17 @@ fn refuse_other_shape(manifest: &Manifest, args: &Up) -> Result<(), Failure> {
         Some(_) | None => None,
     };
     let differences = [
-        told(
-            "--nodes",
-            args.nodes.map(|nodes| nodes as u64),
-            founders as u64,
-        ),
-        told(
-            "--zones",
-            args.zones.map(|zones| zones as u64),
-            manifest.zones as u64,
-        ),
+        told("--nodes", args.nodes.map(|nodes| nodes as u64), founders as u64),
+        told("--zones", args.zones.map(|zones| zones as u64), manifest.zones as u64),
         told("--port", args.port.map(u64::from), u64::from(manifest.port)),
-        told(
-            "--partitions",
-            args.partitions.map(u64::from),
-            u64::from(manifest.partitions),
-        ),
+        told("--partitions", args.partitions.map(u64::from), u64::from(manifest.partitions)),
     ];
     let differences: Vec<String> = differences.into_iter().flatten().collect();
     if differences.is_empty() {
         return Ok(());
     }
     let place = args.place.dir.display();
-    let message = format!(
-        "the cluster in {place} was made with {}",
-        differences.join(" and ")
-    );
+    let message = format!("the cluster in {place} was made with {}", differences.join(" and "));
     Err(Failure::usage(message).with_hint("leave the flags out, or use another --dir"))
 }
 

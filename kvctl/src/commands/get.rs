@@ -46,10 +46,7 @@ struct Document<'a> {
 pub async fn run(globals: &Globals, args: Args) -> Result<(), Failure> {
     let key = key_of(args.key, args.key_base64)?;
     let condition = args.if_none_match.unwrap_or_default();
-    let options = GetOptions {
-        consistency: args.consistency,
-        condition,
-    };
+    let options = GetOptions { consistency: args.consistency, condition };
     let answer = globals.client().get(&key, options).await?;
     match answer {
         GetAnswer::Found(value) => match globals.output {

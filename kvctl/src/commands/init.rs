@@ -68,10 +68,7 @@ pub async fn run(globals: &Globals, args: Args) -> Result<(), Failure> {
         Format::Table => {
             let names: Vec<&str> = answer.nodes.iter().map(|name| name.as_str()).collect();
             let (id, epoch) = (&answer.cluster_id, answer.epoch);
-            output::text(&format!(
-                "cluster {id}, epoch {epoch}, nodes {}\n",
-                names.join(" ")
-            ))
+            output::text(&format!("cluster {id}, epoch {epoch}, nodes {}\n", names.join(" ")))
         }
     }
 }

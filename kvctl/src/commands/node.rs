@@ -41,16 +41,7 @@ async fn list(globals: &Globals) -> Result<(), Failure> {
     if globals.output == Format::Json {
         return output::json(&status.nodes);
     }
-    let columns = [
-        "node",
-        "zone",
-        "health",
-        "stage",
-        "replicas",
-        "primaries",
-        "client",
-        "peer",
-    ];
+    let columns = ["node", "zone", "health", "stage", "replicas", "primaries", "client", "peer"];
     let mut table = output::table(&columns);
     for node in &status.nodes {
         table.add_row([
@@ -87,11 +78,7 @@ async fn show(globals: &Globals, name: &str) -> Result<(), Failure> {
 
 fn in_words(info: &NodeInfo) -> String {
     let cluster = info.cluster_id.as_deref().unwrap_or("none");
-    let disk = if info.disk_ok {
-        "ok"
-    } else {
-        "not ok: its last probe was late or failed"
-    };
+    let disk = if info.disk_ok { "ok" } else { "not ok: its last probe was late or failed" };
     let mut text = format!(
         "node         {name} ({id})\n\
          cluster      {cluster}\n\

@@ -41,15 +41,8 @@ pub async fn run(globals: &Globals, args: Args) -> Result<(), Failure> {
     let key = key_of(args.key, args.key_base64)?;
     let value = value_of(args.value.as_deref(), args.file.as_deref())?;
     let precondition = args.if_match.or(args.if_none_match).unwrap_or_default();
-    let options = PutOptions {
-        precondition,
-        content_type: args.content_type,
-    };
-    let answer = globals
-        .client()
-        .put(&key, value, &options)
-        .await
-        .map_err(explain)?;
+    let options = PutOptions { precondition, content_type: args.content_type };
+    let answer = globals.client().put(&key, value, &options).await.map_err(explain)?;
     let version = answer.version.unwrap_or_default();
     match globals.output {
         Format::Table => output::text(&format!("{version}\n")),

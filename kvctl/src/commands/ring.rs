@@ -67,9 +67,7 @@ async fn show(globals: &Globals, with_partitions: bool) -> Result<(), Failure> {
     let snapshot = Arc::new(document.snapshot);
     let ring = Ring::new(Arc::clone(&snapshot));
     let mut tokens: HashMap<_, usize> = HashMap::new();
-    snapshot
-        .tokens()
-        .for_each(|token| *tokens.entry(token.node).or_default() += 1);
+    snapshot.tokens().for_each(|token| *tokens.entry(token.node).or_default() += 1);
     output::text(&format!(
         "epoch        {}\nchecksum     {}\npartitions   {} x {} copies\n\n",
         snapshot.epoch(),
@@ -77,27 +75,12 @@ async fn show(globals: &Globals, with_partitions: bool) -> Result<(), Failure> {
         snapshot.partition_bits().count(),
         snapshot.replication_factor(),
     ))?;
-    let columns = [
-        "node",
-        "zone",
-        "weight",
-        "state",
-        "tokens",
-        "replicas",
-        "primaries",
-        "client",
-    ];
+    let columns = ["node", "zone", "weight", "state", "tokens", "replicas", "primaries", "client"];
     let mut table = output::table(&columns);
     for node in ring.nodes() {
         let owned: Vec<OwnerRole> = ring.partitions_of(node.id).map(|(_, role)| role).collect();
-        let primaries = owned
-            .iter()
-            .filter(|role| **role == OwnerRole::Primary)
-            .count();
-        let address = document
-            .directory
-            .by_id(node.id)
-            .map(|node| node.client_address.as_str());
+        let primaries = owned.iter().filter(|role| **role == OwnerRole::Primary).count();
+        let address = document.directory.by_id(node.id).map(|node| node.client_address.as_str());
         table.add_row([
             Cell::new(node.name.as_str()),
             Cell::new(node.zone.as_str()),
@@ -110,20 +93,13 @@ async fn show(globals: &Globals, with_partitions: bool) -> Result<(), Failure> {
         ]);
     }
     output::print_table(&table)?;
-    if with_partitions {
-        print_partitions(&ring)
-    } else {
-        Ok(())
-    }
+    if with_partitions { print_partitions(&ring) } else { Ok(()) }
 }
 
 fn print_partitions(ring: &Ring) -> Result<(), Failure> {
     let mut table = output::table(&["partition", "owners"]);
     for partition in ring.partition_bits().partitions() {
-        let owners = ring
-            .owners(partition)
-            .iter()
-            .map(|owner| ring.node(*owner).name.as_str());
+        let owners = ring.owners(partition).iter().map(|owner| ring.node(*owner).name.as_str());
         let owners = owners.collect::<Vec<_>>().join(" ");
         table.add_row([Cell::new(partition), Cell::new(owners)]);
     }
@@ -162,31 +138,13 @@ struct Held {
 
 async fn verify(globals: &Globals) -> Result<(), Failure> {
     let document = globals.client().ring().await?;
-    let mut addresses: Vec<String> = globals
-        .endpoints
-        .iter()
-        .map(|endpoint| endpoint.authority().to_string())
-        .collect();
-    addresses.extend(
-        document
-            .directory
-            .nodes
-            .into_iter()
-            .map(|node| node.client_address),
-    );
+    let mut addresses: Vec<String> =
+        globals.endpoints.iter().map(|endpoint| endpoint.authority().to_string()).collect();
+    addresses.extend(document.directory.nodes.into_iter().map(|node| node.client_address));
     addresses.sort();
     addresses.dedup();
-    let held = join_all(
-        addresses
-            .into_iter()
-            .map(|address| held_by(globals, address)),
-    )
-    .await;
-    let newest = held
-        .iter()
-        .filter_map(|held| held.epoch)
-        .max()
-        .unwrap_or_default();
+    let held = join_all(addresses.into_iter().map(|address| held_by(globals, address))).await;
+    let newest = held.iter().filter_map(|held| held.epoch).max().unwrap_or_default();
     let agrees = |held: &Held| {
         held.epoch == Some(newest)
             && held.checksum == Some(document.snapshot.checksum().to_string())
@@ -217,10 +175,7 @@ async fn verify(globals: &Globals) -> Result<(), Failure> {
     if is_agreed {
         return Ok(());
     }
-    Err(Failure::new(
-        Exit::CheckFailed,
-        "not every node holds the same verified ring",
-    ))
+    Err(Failure::new(Exit::CheckFailed, "not every node holds the same verified ring"))
 }
 
 async fn held_by(globals: &Globals, address: String) -> Held {
@@ -237,11 +192,7 @@ async fn held_by(globals: &Globals, address: String) -> Held {
 async fn fetch(globals: &Globals, address: &str) -> Result<RingDocument, String> {
     let endpoint: Endpoint = address.parse().map_err(|error| format!("{error}"))?;
     let deadline = globals.timeout.min(std::time::Duration::from_secs(2));
-    let options = ClientOptions {
-        deadline,
-        backoff_min: deadline * 2,
-        ..ClientOptions::default()
-    };
+    let options = ClientOptions { deadline, backoff_min: deadline * 2, ..ClientOptions::default() };
     let client = Client::new(&[endpoint], options);
     client.ring().await.map_err(|error| error.to_string())
 }

@@ -41,10 +41,7 @@ pub async fn run(globals: &Globals) -> Result<(), Failure> {
 async fn show(format: Format, status: &ClusterStatus) -> Result<(), Failure> {
     let mut nodes: Vec<&NodeStatus> = status.nodes.iter().collect();
     nodes.sort_by(|left, right| (&left.zone, &left.name).cmp(&(&right.zone, &right.name)));
-    let addresses: Vec<String> = nodes
-        .iter()
-        .map(|node| node.client_address.clone())
-        .collect();
+    let addresses: Vec<String> = nodes.iter().map(|node| node.client_address.clone()).collect();
     let answers = survey::ask_all(&addresses).await;
     let hint = status.hint.clone().or_else(|| next_step(&nodes, &answers));
     match format {
@@ -62,17 +59,8 @@ fn screen(
     hint: Option<&str>,
 ) -> String {
     let mut text = heading(status);
-    let columns = [
-        "node",
-        "zone",
-        "health",
-        "stage",
-        "partitions",
-        "leaders",
-        "weight",
-        "client",
-        "epoch",
-    ];
+    let columns =
+        ["node", "zone", "health", "stage", "partitions", "leaders", "weight", "client", "epoch"];
     let mut table = output::table(&columns);
     for (node, answer) in rows {
         let mut row = vec![Cell::new(node.name.as_str()), Cell::new(node.zone.as_str())];
@@ -90,26 +78,16 @@ fn screen(
     text.push_str(&output::render(&table));
     text.push('\n');
     text.push_str(&alarm_lines(status, rows));
-    text.push_str(&format!(
-        "next         {}\n",
-        hint.unwrap_or("nothing to do")
-    ));
+    text.push_str(&format!("next         {}\n", hint.unwrap_or("nothing to do")));
     text
 }
 
 fn heading(status: &ClusterStatus) -> String {
     let names = |names: &[placement::NodeName]| {
-        names
-            .iter()
-            .map(|name| name.as_str())
-            .collect::<Vec<_>>()
-            .join(" ")
+        names.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(" ")
     };
     let group0 = &status.group0;
-    let leader = group0
-        .leader
-        .as_ref()
-        .map_or("no leader known", |name| name.as_str());
+    let leader = group0.leader.as_ref().map_or("no leader known", |name| name.as_str());
     let redundancy = &status.redundancy;
     let lacking = match redundancy.under_replicated_partitions {
         0 => String::new(),
@@ -151,11 +129,8 @@ fn alarm_lines(
     status: &ClusterStatus,
     rows: &[(&NodeStatus, &Result<NodeInfo, String>)],
 ) -> String {
-    let mut lines: Vec<String> = status
-        .alarms
-        .iter()
-        .map(|alarm| format!("{}: {}", alarm.code, alarm.detail))
-        .collect();
+    let mut lines: Vec<String> =
+        status.alarms.iter().map(|alarm| format!("{}: {}", alarm.code, alarm.detail)).collect();
     for (node, answer) in rows {
         match answer {
             Ok(info) => lines.extend(
@@ -169,37 +144,23 @@ fn alarm_lines(
     if lines.is_empty() {
         return "alarms       none\n".to_owned();
     }
-    lines
-        .iter()
-        .map(|line| format!("alarm        {line}\n"))
-        .collect()
+    lines.iter().map(|line| format!("alarm        {line}\n")).collect()
 }
 
 /// What an operator would do next, where the cluster itself names nothing.
 fn next_step(nodes: &[&NodeStatus], answers: &[Result<NodeInfo, String>]) -> Option<String> {
-    let dead = nodes
-        .iter()
-        .zip(answers)
-        .find(|(_, answer)| answer.is_err());
+    let dead = nodes.iter().zip(answers).find(|(_, answer)| answer.is_err());
     if let Some((node, _)) = dead {
         let name = &node.name;
-        return Some(format!(
-            "start {name} again (a local one with `kvctl dev start {name}`)"
-        ));
+        return Some(format!("start {name} again (a local one with `kvctl dev start {name}`)"));
     }
     let spare = nodes.iter().find(|node| node.stage == NodeStage::Spare)?;
-    Some(format!(
-        "give {} data: kvctl join {}",
-        spare.name, spare.name
-    ))
+    Some(format!("give {} data: kvctl join {}", spare.name, spare.name))
 }
 
 async fn show_uninitialised(globals: &Globals, client: &Client) -> Result<(), Failure> {
-    let addresses: Vec<String> = client
-        .endpoints()
-        .iter()
-        .map(|endpoint| endpoint.authority().to_string())
-        .collect();
+    let addresses: Vec<String> =
+        client.endpoints().iter().map(|endpoint| endpoint.authority().to_string()).collect();
     let answers = survey::ask_all(&addresses).await;
     let endpoints: Vec<String> = client.endpoints().iter().map(ToString::to_string).collect();
     let hint = format!("kvctl init --endpoints {}", endpoints.join(","));
@@ -237,21 +198,13 @@ fn document<'a>(
     answers: &'a [Result<NodeInfo, String>],
     hint: Option<String>,
 ) -> Document<'a> {
-    let nodes = addresses
-        .iter()
-        .zip(answers)
-        .map(|(address, answer)| Surveyed {
-            address,
-            reachable: answer.is_ok(),
-            error: answer.as_ref().err().map(String::as_str),
-            info: answer.as_ref().ok(),
-        });
-    Document {
-        initialised: cluster.is_some(),
-        cluster,
-        nodes: nodes.collect(),
-        hint,
-    }
+    let nodes = addresses.iter().zip(answers).map(|(address, answer)| Surveyed {
+        address,
+        reachable: answer.is_ok(),
+        error: answer.as_ref().err().map(String::as_str),
+        info: answer.as_ref().ok(),
+    });
+    Document { initialised: cluster.is_some(), cluster, nodes: nodes.collect(), hint }
 }
 
 /// A stage in words.

@@ -83,9 +83,7 @@ impl Manifest {
     /// The nodes of a new cluster.
     pub fn new(shape: &Shape, node_arguments: Vec<String>) -> Result<Self, Failure> {
         if shape.nodes == 0 || shape.zones == 0 {
-            return Err(Failure::usage(
-                "a cluster has at least one node and one zone",
-            ));
+            return Err(Failure::usage("a cluster has at least one node and one zone"));
         }
         let mut manifest = Self {
             format: FORMAT,
@@ -110,37 +108,24 @@ impl Manifest {
         }
         let zone = zone.unwrap_or_else(|| format!("z{}", index % self.zones + 1));
         placement::Zone::parse(&zone).map_err(|error| Failure::usage(error.to_string()))?;
-        let offset = u16::try_from(index)
-            .unwrap_or(u16::MAX)
-            .checked_mul(PORT_STEP);
+        let offset = u16::try_from(index).unwrap_or(u16::MAX).checked_mul(PORT_STEP);
         let port = offset.and_then(|offset| self.port.checked_add(offset));
         let port = port.filter(|port| (1..u16::MAX).contains(port));
         let client_port = port.ok_or_else(|| {
-            Failure::usage(format!(
-                "there are no ports for so many nodes above {}",
-                self.port
-            ))
+            Failure::usage(format!("there are no ports for so many nodes above {}", self.port))
         })?;
-        let node = DevNode {
-            name: format!("n{}", index + 1),
-            zone,
-            client_port,
-            is_founder,
-        };
+        let node = DevNode { name: format!("n{}", index + 1), zone, client_port, is_founder };
         self.nodes.push(node.clone());
         Ok(node)
     }
 
     /// A node by name.
     pub fn node(&self, name: &str) -> Result<&DevNode, Failure> {
-        self.nodes
-            .iter()
-            .find(|node| node.name == name)
-            .ok_or_else(|| {
-                let names: Vec<&str> = self.nodes.iter().map(|node| node.name.as_str()).collect();
-                let message = format!("no node is named {name}; there are {}", names.join(", "));
-                Failure::new(Exit::NotFound, message)
-            })
+        self.nodes.iter().find(|node| node.name == name).ok_or_else(|| {
+            let names: Vec<&str> = self.nodes.iter().map(|node| node.name.as_str()).collect();
+            let message = format!("no node is named {name}; there are {}", names.join(", "));
+            Failure::new(Exit::NotFound, message)
+        })
     }
 
     /// Peer addresses of all nodes but this one.
@@ -192,11 +177,7 @@ impl Layout {
             return Err(broken("not written by this version of kvctl".to_owned()));
         }
         let is_safe = |node: &DevNode| placement::NodeName::parse(&node.name).is_ok();
-        if !manifest
-            .nodes
-            .iter()
-            .all(|node| is_safe(node) && !node.name.starts_with('.'))
-        {
+        if !manifest.nodes.iter().all(|node| is_safe(node) && !node.name.starts_with('.')) {
             return Err(broken("a node's name is not legal".to_owned()));
         }
         Ok(Some(manifest))
@@ -255,8 +236,7 @@ impl Layout {
     pub fn lock_for_change(&self) -> Result<File, Failure> {
         let path = self.root.join("change.lock");
         let file = lock_file(&path)?;
-        file.lock()
-            .map_err(|error| of_file("lock", &path, &error))?;
+        file.lock().map_err(|error| of_file("lock", &path, &error))?;
         Ok(file)
     }
 }
@@ -275,11 +255,7 @@ pub fn of_file(verb: &str, path: &Path, error: &std::io::Error) -> Failure {
 }
 
 fn lock_file(path: &Path) -> Result<File, Failure> {
-    let opened = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(path);
+    let opened = File::options().create(true).truncate(false).write(true).open(path);
     opened.map_err(|error| of_file("open", path, &error))
 }
 
@@ -288,21 +264,14 @@ mod tests {
     use super::*;
 
     fn shape(nodes: usize, zones: usize, port: u16) -> Shape {
-        Shape {
-            nodes,
-            zones,
-            port,
-            partitions: 64,
-        }
+        Shape { nodes, zones, port, partitions: 64 }
     }
 
     #[test]
     fn nodes_are_numbered_and_put_into_the_zones_in_turn() {
         let mut manifest = Manifest::new(&shape(4, 3, 7400), vec![]).expect("a legal shape");
         manifest.add(None, false).expect("room for one more");
-        manifest
-            .add(Some("z9".to_owned()), false)
-            .expect("room for one more");
+        manifest.add(Some("z9".to_owned()), false).expect("room for one more");
         let got: Vec<_> = manifest
             .nodes
             .iter()
@@ -324,16 +293,8 @@ mod tests {
 
     #[test]
     fn shapes_without_nodes_zones_or_ports_are_refused() {
-        for shape in [
-            shape(0, 3, 7400),
-            shape(3, 0, 7400),
-            shape(3, 3, 65_530),
-            shape(1, 1, 0),
-        ] {
-            assert_eq!(
-                Manifest::new(&shape, vec![]).expect_err("refused").exit,
-                Exit::Usage
-            );
+        for shape in [shape(0, 3, 7400), shape(3, 0, 7400), shape(3, 3, 65_530), shape(1, 1, 0)] {
+            assert_eq!(Manifest::new(&shape, vec![]).expect_err("refused").exit, Exit::Usage);
         }
         let mut manifest = Manifest::new(&shape(1, 1, 7400), vec![]).expect("a legal shape");
         assert!(manifest.add(Some("no zone".to_owned()), false).is_err());
@@ -344,10 +305,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let layout = Layout::create(dir.path()).expect("a layout");
         assert_eq!(layout.manifest().expect("readable"), None);
-        assert_eq!(
-            layout.existing_manifest().expect_err("none yet").exit,
-            Exit::Usage
-        );
+        assert_eq!(layout.existing_manifest().expect_err("none yet").exit, Exit::Usage);
         let manifest = Manifest::new(&shape(3, 3, 7400), vec![]).expect("a legal shape");
         layout.save(&manifest).expect("saved");
         assert_eq!(layout.manifest().expect("readable"), Some(manifest));

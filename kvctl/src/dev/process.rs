@@ -28,10 +28,7 @@ pub fn find_program(named: Option<&Path>) -> Result<PathBuf, Failure> {
         if is_program(path) {
             return fs::canonicalize(path).map_err(|error| of_file("open", path, &error));
         }
-        return Err(Failure::usage(format!(
-            "{} is not a program",
-            path.display()
-        )));
+        return Err(Failure::usage(format!("{} is not a program", path.display())));
     }
     let beside = std::env::current_exe().ok().and_then(|path| {
         let beside = path.parent()?.join(NAME);
@@ -39,9 +36,7 @@ pub fn find_program(named: Option<&Path>) -> Result<PathBuf, Failure> {
     });
     let in_path = || {
         let path = std::env::var_os("PATH")?;
-        std::env::split_paths(&path)
-            .map(|dir| dir.join(NAME))
-            .find(|path| is_program(path))
+        std::env::split_paths(&path).map(|dir| dir.join(NAME)).find(|path| is_program(path))
     };
     beside.or_else(in_path).ok_or_else(|| {
         Failure::usage("kvnode is neither beside kvctl nor in PATH")
@@ -62,20 +57,13 @@ pub fn start(
     let log_path = layout.log_file(&node.name);
     let log = File::options().create(true).append(true).open(&log_path);
     let log = log.map_err(|error| of_file("open", &log_path, &error))?;
-    let log_again = log
-        .try_clone()
-        .map_err(|error| of_file("open", &log_path, &error))?;
+    let log_again = log.try_clone().map_err(|error| of_file("open", &log_path, &error))?;
     let mut command = Command::new(program);
     command
         .args(["--name", &node.name, "--zone", &node.zone])
         .arg("--data-dir")
         .arg(&data_dir)
-        .args([
-            "--client-addr",
-            &node.client_address(),
-            "--peer-addr",
-            &node.peer_address(),
-        ]);
+        .args(["--client-addr", &node.client_address(), "--peer-addr", &node.peer_address()]);
     let seeds = manifest.seeds_of(node).join(",");
     if !seeds.is_empty() {
         command.args(["--seeds", &seeds]);
@@ -87,13 +75,8 @@ pub fn start(
         .stdout(log)
         .stderr(log_again)
         .process_group(0);
-    let mut child = command
-        .spawn()
-        .map_err(|error| of_file("start", program, &error))?;
-    let written = replace(
-        &layout.pid_file(&node.name),
-        format!("{}\n", child.id()).as_bytes(),
-    );
+    let mut child = command.spawn().map_err(|error| of_file("start", program, &error))?;
+    let written = replace(&layout.pid_file(&node.name), format!("{}\n", child.id()).as_bytes());
     if let Err(failure) = written {
         // A node that nobody finds again must not stay.
         let _ = child.kill();
@@ -107,12 +90,7 @@ pub fn start(
 pub fn find(layout: &Layout, name: &str) -> Option<Running> {
     let pid_file = layout.pid_file(name);
     let text = fs::read_to_string(&pid_file).ok()?;
-    let pid = text
-        .trim()
-        .parse()
-        .ok()
-        .filter(|pid| *pid > 1)
-        .and_then(Pid::from_raw);
+    let pid = text.trim().parse().ok().filter(|pid| *pid > 1).and_then(Pid::from_raw);
     match pid {
         Some(pid) if runs_node(pid, &layout.data_dir(name)) => Some(Running { pid }),
         Some(_) | None => {
@@ -142,10 +120,7 @@ pub fn log_tail(layout: &Layout, name: &str, lines_max: usize) -> String {
     };
     let bytes = read().unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
-    let lines: Vec<&str> = text
-        .lines()
-        .filter(|line| !line.trim().is_empty())
-        .collect();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     lines[lines.len().saturating_sub(lines_max)..].join("\n")
 }
 
@@ -170,10 +145,7 @@ fn runs_node(pid: Pid, data_dir: &Path) -> bool {
 #[cfg(not(target_os = "linux"))]
 fn runs_node(pid: Pid, data_dir: &Path) -> bool {
     let id = pid.as_raw_nonzero().to_string();
-    let Ok(output) = Command::new("ps")
-        .args(["-ww", "-o", "command=", "-p", &id])
-        .output()
-    else {
+    let Ok(output) = Command::new("ps").args(["-ww", "-o", "command=", "-p", &id]).output() else {
         return false;
     };
     let needle = format!("--data-dir {}", data_dir.display());
@@ -217,11 +189,7 @@ pub fn describe_end(status: std::process::ExitStatus) -> String {
 pub fn ended_early(layout: &Layout, name: &str, how: &str) -> Failure {
     let tail = log_tail(layout, name, 1);
     let log = layout.log_file(name);
-    let said = if tail.is_empty() {
-        String::new()
-    } else {
-        format!("; it said: {tail}")
-    };
+    let said = if tail.is_empty() { String::new() } else { format!("; it said: {tail}") };
     Failure::new(Exit::CheckFailed, format!("{name} ended: {how}{said}"))
         .with_hint(format!("see {}", log.display()))
 }
@@ -233,14 +201,7 @@ mod tests {
     #[test]
     fn a_process_is_recognised_by_its_data_directory() {
         let data = Path::new("/d/n1/data");
-        let line: &[&[u8]] = &[
-            b"kvnode",
-            b"--name",
-            b"n1",
-            b"--data-dir",
-            b"/d/n1/data",
-            b"",
-        ];
+        let line: &[&[u8]] = &[b"kvnode", b"--name", b"n1", b"--data-dir", b"/d/n1/data", b""];
         assert!(is_node(line, data));
         assert!(!is_node(&[b"vim", b"/d/n1/data"], data));
         assert!(!is_node(&[b"kvnode", b"--data-dir", b"/d/n1/data2"], data));
@@ -253,19 +214,12 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let layout = Layout::create(dir.path()).expect("a layout");
         fs::create_dir_all(layout.data_dir("n1")).expect("made");
-        for text in [
-            std::process::id().to_string(),
-            "1".into(),
-            "-5".into(),
-            "x".into(),
-        ] {
+        for text in [std::process::id().to_string(), "1".into(), "-5".into(), "x".into()] {
             fs::write(layout.pid_file("n1"), text).expect("written");
             assert_eq!(find(&layout, "n1"), None);
             assert!(!layout.pid_file("n1").exists());
         }
-        let running = Running {
-            pid: rustix::process::getpid(),
-        };
+        let running = Running { pid: rustix::process::getpid() };
         assert!(!signal(&layout, "n1", running, Signal::TERM));
     }
 
@@ -275,9 +229,7 @@ mod tests {
         let layout = Layout::create(dir.path()).expect("a layout");
         assert_eq!(log_tail(&layout, "n1", 3), "");
         fs::create_dir_all(layout.node_dir("n1")).expect("made");
-        let long = (0..2000)
-            .map(|line| format!("line {line}\n"))
-            .collect::<String>();
+        let long = (0..2000).map(|line| format!("line {line}\n")).collect::<String>();
         fs::write(layout.log_file("n1"), format!("{long}\n\n")).expect("written");
         assert_eq!(log_tail(&layout, "n1", 2), "line 1998\nline 1999");
     }

@@ -38,10 +38,7 @@ impl Interrupts {
         let listen = |kind| {
             let listened = signal(kind);
             listened.map_err(|error| {
-                Failure::new(
-                    Exit::CheckFailed,
-                    format!("cannot listen for signals: {error}"),
-                )
+                Failure::new(Exit::CheckFailed, format!("cannot listen for signals: {error}"))
             })
         };
         Ok(Self {
@@ -95,11 +92,7 @@ async fn bring_up(
         let _change = layout.lock_for_change()?;
         for node in &manifest.nodes {
             if let Some(running) = process::find(layout, &node.name) {
-                note(&format!(
-                    "{} runs already, pid {}",
-                    node.name,
-                    running.pid.as_raw_nonzero()
-                ));
+                note(&format!("{} runs already, pid {}", node.name, running.pid.as_raw_nonzero()));
                 continue;
             }
             let child = process::start(layout, manifest, node, program)?;
@@ -112,10 +105,7 @@ async fn bring_up(
     found_unless_founded(manifest, deadline).await?;
     wait::until_all_ok(&manifest.nodes, "/readyz", deadline).await?;
     check_processes(layout, manifest)?;
-    note(&format!(
-        "ready after {:.1} s; ctrl-c ends all nodes",
-        started.elapsed().as_secs_f64()
-    ));
+    note(&format!("ready after {:.1} s; ctrl-c ends all nodes", started.elapsed().as_secs_f64()));
     Ok(())
 }
 
@@ -123,11 +113,7 @@ async fn bring_up(
 fn check_processes(layout: &Layout, manifest: &Manifest) -> Result<(), Failure> {
     for node in &manifest.nodes {
         if process::find(layout, &node.name).is_none() {
-            return Err(process::ended_early(
-                layout,
-                &node.name,
-                "its port taken by another",
-            ));
+            return Err(process::ended_early(layout, &node.name, "its port taken by another"));
         }
     }
     Ok(())
@@ -135,29 +121,17 @@ fn check_processes(layout: &Layout, manifest: &Manifest) -> Result<(), Failure> 
 
 /// Founds the cluster, unless some node has belonged to one since an earlier run.
 async fn found_unless_founded(manifest: &Manifest, deadline: Instant) -> Result<(), Failure> {
-    let founders: Vec<&DevNode> = manifest
-        .nodes
-        .iter()
-        .filter(|node| node.is_founder)
-        .collect();
+    let founders: Vec<&DevNode> = manifest.nodes.iter().filter(|node| node.is_founder).collect();
     let endpoints: Vec<Endpoint> = founders
         .iter()
         .map(|node| node.client_address().parse())
         .collect::<Result<_, _>>()
         .map_err(|error| Failure::usage(format!("{error}")))?;
     let left = deadline.saturating_duration_since(Instant::now());
-    let options = ClientOptions {
-        deadline: left,
-        ..ClientOptions::default()
-    };
+    let options = ClientOptions { deadline: left, ..ClientOptions::default() };
     let client = Client::new(&endpoints, options);
     for node in &founders {
-        if client
-            .node_info(&node.client_address())
-            .await?
-            .cluster_id
-            .is_some()
-        {
+        if client.node_info(&node.client_address()).await?.cluster_id.is_some() {
             return Ok(());
         }
     }
@@ -165,10 +139,7 @@ async fn found_unless_founded(manifest: &Manifest, deadline: Instant) -> Result<
     request.partitions = manifest.partitions;
     match client.init(&request).await {
         Ok(answer) => {
-            note(&format!(
-                "founded cluster {}, epoch {}",
-                answer.cluster_id, answer.epoch
-            ));
+            note(&format!("founded cluster {}, epoch {}", answer.cluster_id, answer.epoch));
             Ok(())
         }
         Err(ClientError::Problem(problem)) if problem.code == ProblemCode::AlreadyInitialised => {

@@ -48,10 +48,7 @@ pub async fn until_all_ok(nodes: &[DevNode], path: &str, deadline: Instant) -> R
         return Ok(());
     }
     let seconds = READY_TIMEOUT.as_secs();
-    let message = format!(
-        "not ready within {seconds} s; last seen: {}",
-        seen.join("; ")
-    );
+    let message = format!("not ready within {seconds} s; last seen: {}", seen.join("; "));
     Err(Failure::new(Exit::Unreachable, message))
 }
 
@@ -69,18 +66,12 @@ pub async fn stop(layout: &Layout, names: &[String], hurry: impl Future<Output =
     }
     left.retain(|(name, running)| process::find(layout, name) == Some(*running));
     for (name, running) in &left {
-        note(&format!(
-            "{name} (pid {}) does not leave: killed",
-            running.pid.as_raw_nonzero()
-        ));
+        note(&format!("{name} (pid {}) does not leave: killed", running.pid.as_raw_nonzero()));
         process::signal(layout, name, *running, Signal::KILL);
     }
     until_gone(layout, &mut left, KILL_TIMEOUT).await;
     for (name, running) in left {
-        note(&format!(
-            "{name} (pid {}) is still there",
-            running.pid.as_raw_nonzero()
-        ));
+        note(&format!("{name} (pid {}) is still there", running.pid.as_raw_nonzero()));
     }
 }
 

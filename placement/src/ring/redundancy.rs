@@ -56,7 +56,7 @@ impl Redundancy {
             partitions_at_min,
             fewer_zones_than_replicas: zones_total < replication_factor.as_usize(),
             under_replicated: owners < replication_factor.as_usize(),
-            survives_node_loss: owners - 1 >= majority,
+            survives_node_loss: owners > majority,
             survives_zone_loss,
         }
     }

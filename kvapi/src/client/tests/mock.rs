@@ -34,9 +34,7 @@ pub struct Seen {
 
 impl Seen {
     pub fn is_direct(&self) -> bool {
-        self.headers
-            .get(KV_ROUTE)
-            .is_some_and(|route| route == "direct")
+        self.headers.get(KV_ROUTE).is_some_and(|route| route == "direct")
     }
 }
 
@@ -138,12 +136,7 @@ async fn answer(
     }
     let body = body.collect().await.expect("a whole body").to_bytes();
     let path = head.uri.to_string();
-    let call = Seen {
-        method: head.method,
-        path,
-        headers: head.headers,
-        body,
-    };
+    let call = Seen { method: head.method, path, headers: head.headers, body };
     let before = {
         let mut seen = seen.lock().unwrap();
         seen.push(call.clone());
@@ -153,9 +146,7 @@ async fn answer(
     match script(&call, before) {
         Reply::Answer(answer) => Ok(answer.map(Full::new)),
         Reply::AnswerAndClose(mut answer) => {
-            answer
-                .headers_mut()
-                .insert("connection", "close".parse().unwrap());
+            answer.headers_mut().insert("connection", "close".parse().unwrap());
             Ok(answer.map(Full::new))
         }
         Reply::Reset => Err("reset"),
@@ -189,10 +180,7 @@ impl MockCluster {
             nodes.push(MockNode::start(name).await);
         }
         let snapshot = RingSnapshot::publish(parts(7), None).expect("a legal ring");
-        let document = RingDocument {
-            snapshot,
-            directory: directory(&nodes),
-        };
+        let document = RingDocument { snapshot, directory: directory(&nodes) };
         for node in &nodes {
             node.publish(&document);
         }
@@ -200,16 +188,11 @@ impl MockCluster {
     }
 
     pub fn endpoints(&self) -> Vec<Endpoint> {
-        self.nodes
-            .iter()
-            .map(|node| node.address.parse().expect("an endpoint"))
-            .collect()
+        self.nodes.iter().map(|node| node.address.parse().expect("an endpoint")).collect()
     }
 
     pub async fn client(&self) -> Client {
-        Client::connect(&self.endpoints(), options())
-            .await
-            .expect("the mock cluster is up")
+        Client::connect(&self.endpoints(), options()).await.expect("the mock cluster is up")
     }
 
     /// The primary of a key first, then the other nodes.
@@ -218,22 +201,11 @@ impl MockCluster {
         let owners: Vec<&MockNode> = ring
             .owner_ids(ring.partition_of(key))
             .map(|id| {
-                let name = self
-                    .document
-                    .directory
-                    .by_id(id)
-                    .expect("a member")
-                    .name
-                    .clone();
-                self.nodes
-                    .iter()
-                    .find(|node| node.name == name.as_str())
-                    .expect("a mock")
+                let name = self.document.directory.by_id(id).expect("a member").name.clone();
+                self.nodes.iter().find(|node| node.name == name.as_str()).expect("a mock")
             })
             .collect();
-        owners
-            .try_into()
-            .unwrap_or_else(|_| panic!("three nodes own every key"))
+        owners.try_into().unwrap_or_else(|_| panic!("three nodes own every key"))
     }
 
     /// Lets every node acknowledge what it gets.
@@ -279,13 +251,7 @@ pub fn parts(activated_at_ms: u64) -> SnapshotParts {
         TokenPolicy::Random,
     );
     let tokens = tokens.expect("tokens for three nodes");
-    SnapshotParts {
-        partition_bits,
-        replication_factor,
-        topology,
-        tokens,
-        activated_at_ms,
-    }
+    SnapshotParts { partition_bits, replication_factor, topology, tokens, activated_at_ms }
 }
 
 fn directory(nodes: &[MockNode]) -> Directory {
@@ -298,10 +264,7 @@ fn directory(nodes: &[MockNode]) -> Directory {
         peer_address: "127.0.0.1:1".to_owned(),
         health: Health::Up,
     };
-    Directory {
-        revision: 1,
-        nodes: (1..).zip(nodes).map(node).collect(),
-    }
+    Directory { revision: 1, nodes: (1..).zip(nodes).map(node).collect() }
 }
 
 /// 204 with a version, as a leader acknowledges a write.
@@ -316,9 +279,7 @@ pub fn acknowledged(name: &str, version: u64) -> Response<Bytes> {
 pub fn value(name: &str, bytes: &'static [u8]) -> Response<Bytes> {
     let mut answer = Response::new(Bytes::from_static(bytes));
     answer.headers_mut().insert("etag", etag_value(5));
-    answer
-        .headers_mut()
-        .insert("content-type", "text/plain".parse().unwrap());
+    answer.headers_mut().insert("content-type", "text/plain".parse().unwrap());
     served_by(answer, name)
 }
 

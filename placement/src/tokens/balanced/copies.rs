@@ -1,7 +1,7 @@
 //! Which nodes hold which partitions.
 
 use super::layout::Layout;
-use super::level::{Fill, Units, level, take_out};
+use super::level::{Fill, Units, level};
 use super::{Node, Rows};
 
 /// The assignment nearest to the one before that meets the layout. The order inside a row means
@@ -28,7 +28,7 @@ struct Copies<'a> {
     rows: Rows,
     /// Copies per node.
     held: Vec<usize>,
-    /// The partitions that each node may hand on.
+    /// The partitions that each node may hand on; those it has handed on are not taken out.
     partitions_of: Vec<Vec<usize>>,
 }
 
@@ -159,13 +159,6 @@ impl<'a> Copies<'a> {
             .map(|(held, quota)| held.saturating_sub(quota))
             .collect()
     }
-
-    /// Whether a copy may go from one zone to another without breaking the spread over zones.
-    fn may_change_zone(&self, partition: usize, from: usize, to: usize) -> bool {
-        self.has_extra(partition, from)
-            && self.layout.may_have_extra[to]
-            && !self.has_extra(partition, to)
-    }
 }
 
 impl Units for Copies<'_> {
@@ -185,31 +178,36 @@ impl Units for Copies<'_> {
         self.layout.quota[node]
     }
 
-    fn takers(&self, partition: usize, holder: Node, takers: &mut Vec<Node>) {
-        let from = self.layout.zone_of[holder];
-        for (zone, nodes) in self.layout.nodes_in_zone.iter().enumerate() {
-            if zone == from || self.may_change_zone(partition, from, zone) {
-                let row = &self.rows[partition];
-                takers.extend(nodes.iter().filter(|node| !row.contains(node)));
-            }
+    /// A copy may go to another node of its zone; and to another zone, if it is the one that its
+    /// zone has beyond its base, and the other zone has only its base.
+    fn takers(&self, partition: usize, holder: Node, among: &[Node], takers: &mut Vec<Node>) {
+        let (layout, row) = (self.layout, &self.rows[partition]);
+        if !row.contains(&holder) {
+            return;
         }
+        let zones_of_row = row.iter().map(|node| layout.zone_of[*node]);
+        let with_extra: Vec<usize> = zones_of_row
+            .filter(|zone| self.has_extra(partition, *zone))
+            .collect();
+        let from = layout.zone_of[holder];
+        let may_leave = with_extra.contains(&from);
+        let may_enter = |zone: usize| {
+            zone == from
+                || (may_leave && layout.may_have_extra[zone] && !with_extra.contains(&zone))
+        };
+        let may_take = |node: &Node| may_enter(layout.zone_of[*node]) && !row.contains(node);
+        takers.extend(among.iter().copied().filter(may_take));
     }
 
-    fn hand_on(&mut self, partition: usize, holder: Node, taker: Node) -> bool {
-        let (from, to) = (self.layout.zone_of[holder], self.layout.zone_of[taker]);
-        if self.rows[partition].contains(&taker)
-            || (from != to && !self.may_change_zone(partition, from, to))
-        {
-            return false;
-        }
-        let Some(place) = self.rows[partition].iter().position(|node| *node == holder) else {
-            return false;
-        };
-        self.rows[partition][place] = taker;
-        take_out(&mut self.partitions_of[holder], partition);
+    fn are_close(&self, holder: Node, taker: Node) -> bool {
+        self.layout.zone_of[holder] == self.layout.zone_of[taker]
+    }
+
+    fn hand_on(&mut self, partition: usize, holder: Node, taker: Node) {
+        let place = self.rows[partition].iter().position(|node| *node == holder);
+        self.rows[partition][place.expect("the holder holds what it hands on")] = taker;
         self.partitions_of[taker].push(partition);
         self.held[holder] -= 1;
         self.held[taker] += 1;
-        true
     }
 }

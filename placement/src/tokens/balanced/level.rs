@@ -10,14 +10,19 @@ pub(super) trait Units {
     fn nodes(&self) -> usize;
     /// The number of units that a node holds.
     fn held(&self, node: Node) -> usize;
-    /// The partitions whose unit a node may hand on, the one to hand on first at the end.
-    fn partitions_of(&self, node: Node) -> &[usize];
     /// The number of units that a node should hold.
     fn quota(&self, node: Node) -> usize;
-    /// The nodes that may take a partition's unit from the node that holds it.
-    fn takers(&self, partition: usize, holder: Node, takers: &mut Vec<Node>);
-    /// Hands a unit on, if that is still allowed; answers whether it was.
-    fn hand_on(&mut self, partition: usize, holder: Node, taker: Node) -> bool;
+    /// The partitions whose unit a node may hand on, the one to hand on first at the end. May name
+    /// partitions whose unit the node has handed on already.
+    fn partitions_of(&self, node: Node) -> &[usize];
+    /// Adds to `takers` those `among` the nodes that may take a partition's unit from this holder:
+    /// none if it does not hold the unit any more.
+    fn takers(&self, partition: usize, holder: Node, among: &[Node], takers: &mut Vec<Node>);
+    /// Whether the two compete for the same units, as nodes of one zone do. Units are handed on
+    /// among these first: a unit that leaves the zone makes another come in.
+    fn are_close(&self, holder: Node, taker: Node) -> bool;
+    /// Hands a unit on to a node that may take it.
+    fn hand_on(&mut self, partition: usize, holder: Node, taker: Node);
 }
 
 /// How full a node is, to be compared with others by [`Fill::cmp`].
@@ -55,23 +60,18 @@ impl PartialOrd for Fill {
     }
 }
 
-/// Removes a partition from a node's list, usually near the end, where chains start.
-pub(super) fn take_out(partitions: &mut Vec<usize>, partition: usize) {
-    if let Some(place) = partitions.iter().rposition(|other| *other == partition) {
-        partitions.remove(place);
-    }
-}
-
 /// Hands units on until no node above its quota can reach one below it.
 pub(super) fn level(units: &mut impl Units) {
     for node in 0..units.nodes() {
-        let surplus = units
-            .partitions_of(node)
-            .len()
-            .saturating_sub(units.quota(node));
-        // A chain that crosses itself may fail half-way and take another attempt.
-        let mut attempts = 2 * surplus;
-        while units.held(node) > units.quota(node) && attempts > 0 {
+        hand_to_any_below(units, node, true);
+    }
+    for node in 0..units.nodes() {
+        hand_to_any_below(units, node, false);
+    }
+    for node in 0..units.nodes() {
+        // Every chain makes a surplus or a deficit smaller, unless it crosses itself.
+        let mut attempts = 2 * surplus(units, node);
+        while surplus(units, node) > 0 && attempts > 0 {
             let Some(chain) = shortest_chain(units, node) else {
                 break;
             };
@@ -81,61 +81,111 @@ pub(super) fn level(units: &mut impl Units) {
     }
 }
 
-/// One link: the holder hands this partition's unit to the taker.
-struct Link {
-    partition: usize,
-    holder: Node,
-    taker: Node,
+fn surplus(units: &impl Units, node: Node) -> usize {
+    units.held(node).saturating_sub(units.quota(node))
 }
 
-/// The shortest chain of links from a node to any that is below its quota, found breadth first.
-fn shortest_chain(units: &impl Units, from: Node) -> Option<Vec<Link>> {
-    let mut came_by: Vec<Option<(usize, Node)>> = vec![None; units.nodes()];
+fn deficit(units: &impl Units, node: Node) -> usize {
+    units.quota(node).saturating_sub(units.held(node))
+}
+
+/// The emptiest of the nodes that are below their quota.
+fn emptiest_below(units: &impl Units, nodes: &[Node]) -> Option<Node> {
+    let below = nodes
+        .iter()
+        .copied()
+        .filter(|&node| deficit(units, node) > 0);
+    below.min_by_key(|&node| Fill::new(units.held(node), units.quota(node), 0))
+}
+
+/// Nearly all that has to be done: hands a node's surplus to nodes below their quota, in one pass
+/// over its partitions.
+fn hand_to_any_below(units: &mut impl Units, holder: Node, close_only: bool) {
+    let surplus = surplus(units, holder);
+    let may_receive =
+        |node: &Node| deficit(units, *node) > 0 && (!close_only || units.are_close(holder, *node));
+    let receivers: Vec<Node> = (0..units.nodes()).filter(may_receive).collect();
+    hand_to(units, holder, &receivers, surplus);
+}
+
+/// Hands at most so many units on to those of the receivers that are below their quota.
+fn hand_to(units: &mut impl Units, holder: Node, receivers: &[Node], units_max: usize) {
+    let mut left = units_max;
+    if left == 0 || receivers.is_empty() {
+        return;
+    }
+    let mut takers = Vec::new();
+    for partition in units.partitions_of(holder).to_vec().into_iter().rev() {
+        takers.clear();
+        units.takers(partition, holder, receivers, &mut takers);
+        if let Some(taker) = emptiest_below(units, &takers) {
+            units.hand_on(partition, holder, taker);
+            left -= 1;
+            if left == 0 {
+                return;
+            }
+        }
+    }
+}
+
+/// The shortest chain of nodes from one to any that is below its quota, each of which can hand a
+/// unit to the next. Found breadth first.
+fn shortest_chain(units: &impl Units, from: Node) -> Option<Vec<Node>> {
+    let mut giver: Vec<Option<Node>> = vec![None; units.nodes()];
+    let mut unreached: Vec<Node> = (0..units.nodes()).filter(|node| *node != from).collect();
     let mut queue = VecDeque::from([from]);
     let mut takers = Vec::new();
     while let Some(holder) = queue.pop_front() {
         for &partition in units.partitions_of(holder).iter().rev() {
             takers.clear();
-            units.takers(partition, holder, &mut takers);
-            takers.retain(|&taker| taker != from && came_by[taker].is_none());
+            units.takers(partition, holder, &unreached, &mut takers);
+            if takers.is_empty() {
+                continue;
+            }
             for &taker in &takers {
-                came_by[taker] = Some((partition, holder));
+                giver[taker] = Some(holder);
                 queue.push_back(taker);
             }
-            let below = takers
-                .iter()
-                .copied()
-                .filter(|&taker| units.held(taker) < units.quota(taker));
-            if let Some(end) =
-                below.min_by_key(|&taker| Fill::new(units.held(taker), units.quota(taker), 0))
-            {
-                return Some(links(&came_by, from, end));
+            if let Some(end) = emptiest_below(units, &takers) {
+                let mut chain: Vec<Node> =
+                    std::iter::successors(Some(end), |node| giver[*node]).collect();
+                chain.reverse();
+                return Some(chain);
+            }
+            unreached.retain(|&node| giver[node].is_none());
+            if unreached.is_empty() {
+                return None;
             }
         }
     }
     None
 }
 
-fn links(came_by: &[Option<(usize, Node)>], from: Node, end: Node) -> Vec<Link> {
-    let mut chain = Vec::new();
-    let mut taker = end;
-    while taker != from {
-        let (partition, holder) = came_by[taker].expect("every node of the chain was reached");
-        chain.push(Link {
-            partition,
-            holder,
-            taker,
-        });
-        taker = holder;
+/// Hands on as many units as every link of the chain can carry, from the far end, so that no node
+/// on the way is ever above what it has now and each is below its quota when its turn to take comes.
+fn hand_along(units: &mut impl Units, chain: &[Node]) {
+    let (Some(&first), Some(&last)) = (chain.first(), chain.last()) else {
+        return;
+    };
+    let wanted = surplus(units, first).min(deficit(units, last));
+    let links = chain.windows(2).map(|link| (link[0], link[1]));
+    let carried = links
+        .clone()
+        .map(|(holder, taker)| capacity(units, holder, taker, wanted))
+        .min();
+    for (holder, taker) in links.rev() {
+        hand_to(units, holder, &[taker], carried.unwrap_or(0));
     }
-    chain
 }
 
-/// From the far end, so that no node is ever above what it has now.
-fn hand_along(units: &mut impl Units, chain: &[Link]) {
-    for link in chain {
-        if !units.hand_on(link.partition, link.holder, link.taker) {
-            return;
+/// How many units one node can hand to another, counted up to a limit.
+fn capacity(units: &impl Units, holder: Node, taker: Node, limit: usize) -> usize {
+    let mut takers = Vec::new();
+    for &partition in units.partitions_of(holder).iter().rev() {
+        units.takers(partition, holder, &[taker], &mut takers);
+        if takers.len() == limit {
+            break;
         }
     }
+    takers.len()
 }

@@ -1,13 +1,14 @@
 //! Which owner of each partition is the primary, and in which order the others follow.
 
 use super::layout::Layout;
-use super::level::{Fill, Units, level, take_out};
+use super::level::{Fill, Units, level};
 use super::{Node, Rows};
 
 /// Orders each row: the primary first, chosen evenly and as near to the one before as possible.
 pub(super) fn assign(layout: &Layout, rows: &mut Rows, before: &Rows) {
     let mut primaries = Primaries::new(layout, rows, before);
     level(&mut primaries);
+    primaries.relieve(layout);
     let primary_of = primaries.primary_of;
     for (partition, row) in rows.iter_mut().enumerate() {
         // The others in an order of their own for each partition, so that the load of a primary
@@ -24,8 +25,11 @@ pub(super) fn assign(layout: &Layout, rows: &mut Rows, before: &Rows) {
 struct Primaries<'a> {
     rows: &'a Rows,
     primary_of: Vec<Option<Node>>,
-    partitions_of: Vec<Vec<usize>>,
+    /// Primaries per node.
+    held: Vec<usize>,
     quota: Vec<usize>,
+    /// The partitions of which a node is or was the primary.
+    partitions_of: Vec<Vec<usize>>,
 }
 
 impl<'a> Primaries<'a> {
@@ -37,45 +41,70 @@ impl<'a> Primaries<'a> {
                 .copied()
                 .filter(|primary| row.contains(primary))
         };
-        let primary_of: Vec<Option<Node>> = rows.iter().zip(before).map(still_owner).collect();
-        let mut primaries = Self {
-            rows,
-            quota: quotas(layout, rows, &primary_of),
-            primary_of,
-            partitions_of: vec![Vec::new(); layout.nodes()],
-        };
-        for partition in 0..rows.len() {
-            if let Some(node) = primaries.primary_of[partition] {
-                primaries.partitions_of[node].push(partition);
-            }
-        }
+        let mut primary_of: Vec<Option<Node>> = rows.iter().zip(before).map(still_owner).collect();
+        let mut held = count(layout, primary_of.iter().flatten());
+        let quota = layout.primary_quotas(&count(layout, rows.iter().flatten()), &held);
         for (partition, row) in rows.iter().enumerate() {
-            if primaries.primary_of[partition].is_none() {
-                let fill = |node: Node| {
+            if primary_of[partition].is_none() {
+                let emptiest = row.iter().copied().min_by_key(|&node| {
                     let jitter = layout.tie_break(node, partition);
-                    let held = primaries.partitions_of[node].len();
-                    (Fill::new(held, primaries.quota[node], jitter), jitter)
-                };
-                let emptiest = row.iter().copied().min_by_key(|&node| fill(node));
-                let node = emptiest.expect("every partition has an owner");
-                primaries.primary_of[partition] = Some(node);
-                primaries.partitions_of[node].push(partition);
+                    (Fill::new(held[node], quota[node], jitter), jitter)
+                });
+                held[emptiest.expect("every partition has an owner")] += 1;
+                primary_of[partition] = emptiest;
             }
         }
-        primaries
+        let mut partitions_of = vec![Vec::new(); layout.nodes()];
+        for (partition, primary) in primary_of.iter().enumerate() {
+            partitions_of[primary.expect("each was given one above")].push(partition);
+        }
+        Self {
+            rows,
+            primary_of,
+            held,
+            quota,
+            partitions_of,
+        }
     }
 }
 
-fn quotas(layout: &Layout, rows: &Rows, primary_of: &[Option<Node>]) -> Vec<usize> {
-    let mut copies = vec![0; layout.nodes()];
-    for node in rows.iter().flatten() {
-        copies[*node] += 1;
+impl Primaries<'_> {
+    /// Where the owners of many partitions are the same few nodes, no chain leads from them to the
+    /// nodes below their quota. Then they at least share evenly among themselves.
+    fn relieve(&mut self, layout: &Layout) {
+        // Each step makes the sum of squares of primaries, over weights, smaller: it ends.
+        let mut relieved = true;
+        while relieved {
+            relieved = false;
+            for partition in 0..self.rows.len() {
+                let Some(holder) = self.primary_of[partition] else {
+                    continue;
+                };
+                if self.held[holder] <= self.quota[holder] {
+                    continue;
+                }
+                let weight = |node: Node| layout.weights[node] as usize;
+                let is_relief = |taker: &Node| {
+                    let after = self.held[*taker] + 1;
+                    self.held[holder] * weight(*taker) > after * weight(holder)
+                };
+                let takers = self.rows[partition].iter().copied().filter(is_relief);
+                let emptiest =
+                    takers.min_by_key(|&taker| Fill::new(self.held[taker], weight(taker), 0));
+                if let Some(taker) = emptiest {
+                    self.hand_on(partition, holder, taker);
+                    relieved = true;
+                }
+            }
+        }
     }
-    let mut held = vec![0; layout.nodes()];
-    for node in primary_of.iter().flatten() {
-        held[*node] += 1;
-    }
-    layout.primary_quotas(&copies, &held)
+}
+
+/// How often each node is named.
+fn count<'n>(layout: &Layout, nodes: impl Iterator<Item = &'n Node>) -> Vec<usize> {
+    let mut counts = vec![0; layout.nodes()];
+    nodes.for_each(|node| counts[*node] += 1);
+    counts
 }
 
 impl Units for Primaries<'_> {
@@ -84,28 +113,37 @@ impl Units for Primaries<'_> {
     }
 
     fn held(&self, node: Node) -> usize {
-        self.partitions_of[node].len()
-    }
-
-    fn partitions_of(&self, node: Node) -> &[usize] {
-        &self.partitions_of[node]
+        self.held[node]
     }
 
     fn quota(&self, node: Node) -> usize {
         self.quota[node]
     }
 
-    fn takers(&self, partition: usize, holder: Node, takers: &mut Vec<Node>) {
-        takers.extend(self.rows[partition].iter().filter(|node| **node != holder));
+    fn partitions_of(&self, node: Node) -> &[usize] {
+        &self.partitions_of[node]
     }
 
-    fn hand_on(&mut self, partition: usize, holder: Node, taker: Node) -> bool {
-        if self.primary_of[partition] != Some(holder) {
-            return false;
+    fn takers(&self, partition: usize, holder: Node, among: &[Node], takers: &mut Vec<Node>) {
+        if self.primary_of[partition] == Some(holder) {
+            let row = &self.rows[partition];
+            takers.extend(
+                among
+                    .iter()
+                    .copied()
+                    .filter(|n| *n != holder && row.contains(n)),
+            );
         }
-        self.primary_of[partition] = Some(taker);
-        take_out(&mut self.partitions_of[holder], partition);
-        self.partitions_of[taker].push(partition);
+    }
+
+    fn are_close(&self, _holder: Node, _taker: Node) -> bool {
         true
+    }
+
+    fn hand_on(&mut self, partition: usize, holder: Node, taker: Node) {
+        self.primary_of[partition] = Some(taker);
+        self.partitions_of[taker].push(partition);
+        self.held[holder] -= 1;
+        self.held[taker] += 1;
     }
 }

@@ -1,0 +1,7 @@
+//! Stories of `kvctl` as a process, with fake nodes in place of real ones.
+
+#![allow(clippy::unwrap_used)]
+
+mod dev;
+mod single;
+mod support;

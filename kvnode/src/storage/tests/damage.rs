@@ -1,0 +1,225 @@
+//! Damaged files: the tail that a crash tears off is forgiven, anything else refuses or is an error.
+//!
+//! Each test works on copies of a store that was not closed, so that the write-ahead log has to be
+//! replayed.
+
+use std::fs;
+use std::path::Path;
+
+use kvcore::Generation;
+use tempfile::TempDir;
+
+use super::support::*;
+use crate::storage::{Damage, OpenError};
+
+const RECORDS: u32 = 40;
+
+/// A store whose log holds one batch for each of [`RECORDS`], below one block of 32 KiB.
+fn store_with_a_log() -> Fixture {
+    let fixture = Fixture::with_replica(1);
+    let (mut fixture, _) = fixture.reopen();
+    for number in 0..RECORDS {
+        fixture.put(1, &number.to_be_bytes(), record(u64::from(number), &[b'v'; 100]));
+    }
+    fixture
+}
+
+/// The newest log file of a copy, with its bytes.
+fn newest_log(copy: &TempDir) -> (std::path::PathBuf, Vec<u8>) {
+    let path = files(copy.path(), "log").pop().unwrap();
+    let bytes = fs::read(&path).unwrap();
+    (path, bytes)
+}
+
+/// Offsets of the records in a log that is one block long.
+fn offsets(log: &[u8]) -> Vec<usize> {
+    let mut offsets = Vec::new();
+    let mut at = 0;
+    while at + 7 <= log.len() {
+        offsets.push(at);
+        at += 7 + usize::from(u16::from_le_bytes([log[at + 4], log[at + 5]]));
+    }
+    offsets
+}
+
+/// How many of the records are there, from the first on; panics on a hole.
+fn records_in(path: &Path) -> u32 {
+    let (database, _) = open(path);
+    let present = |number: u32| {
+        let key = number.to_be_bytes();
+        database.get(PARTITION, Generation(1), &key).unwrap().is_some()
+    };
+    let count = (0..RECORDS).take_while(|&number| present(number)).count();
+    let count = u32::try_from(count).unwrap();
+    assert!((count..RECORDS).all(|number| !present(number)), "there is a hole");
+    count
+}
+
+#[test]
+fn a_torn_last_record_costs_the_last_batch_alone() {
+    let fixture = store_with_a_log();
+    for cut in [1, 60, 140] {
+        let copy = fixture.crash();
+        let (path, bytes) = newest_log(&copy);
+        fs::write(path, &bytes[..bytes.len() - cut]).unwrap();
+        assert_eq!(records_in(copy.path()), RECORDS - 1, "{cut} bytes cut off");
+    }
+    let copy = fixture.crash();
+    let (path, bytes) = newest_log(&copy);
+    let half = offsets(&bytes)[20] + 3;
+    fs::write(path, &bytes[..half]).unwrap();
+    assert!(records_in(copy.path()) < RECORDS - 1);
+}
+
+#[test]
+fn a_flipped_bit_before_the_last_record_refuses_to_open() {
+    let fixture = store_with_a_log();
+    let (_, bytes) = newest_log(&fixture.crash());
+    let offsets = offsets(&bytes);
+    assert!(offsets.len() > 30 && bytes.len() < 32 << 10);
+    let middle = offsets[offsets.len() / 2];
+    let late = offsets[offsets.len() - 2];
+    let mut flips = Vec::new();
+    for record in [middle, late] {
+        // Checksum, both bytes of the length, every bit of the type, payload.
+        flips.extend([(record, 3), (record + 4, 0), (record + 4, 7), (record + 5, 5)]);
+        flips.extend((0..8).map(|bit| (record + 6, bit)));
+        flips.extend([(record + 7, 0), (record + 50, 6)]);
+    }
+    for (at, bit) in flips {
+        let copy = fixture.crash();
+        let (path, mut bytes) = newest_log(&copy);
+        bytes[at] ^= 1 << bit;
+        fs::write(path, &bytes).unwrap();
+        match try_open(copy.path()) {
+            Err(OpenError::Damaged { source: Damage::Engine(_) | Damage::Wal(_), .. }) => {}
+            Err(other) => panic!("byte {at} bit {bit}: {other}"),
+            Ok(_) => panic!("byte {at} bit {bit}: the store opened"),
+        }
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_the_last_record_refuses_unless_it_looks_torn() {
+    let fixture = store_with_a_log();
+    let (_, bytes) = newest_log(&fixture.crash());
+    let last = *offsets(&bytes).last().unwrap();
+    for (at, bit, opens) in [
+        (last, 0, false),
+        (last + 6, 2, false),
+        (last + 20, 1, false),
+        // A length that reaches past the end is what a torn write looks like: nobody can tell.
+        (last + 5, 6, true),
+    ] {
+        let copy = fixture.crash();
+        let (path, mut bytes) = newest_log(&copy);
+        bytes[at] ^= 1 << bit;
+        fs::write(path, &bytes).unwrap();
+        if opens {
+            assert_eq!(records_in(copy.path()), RECORDS - 1);
+        } else {
+            assert!(
+                matches!(try_open(copy.path()), Err(OpenError::Damaged { .. })),
+                "byte {at} bit {bit}"
+            );
+        }
+    }
+}
+
+#[test]
+fn zeros_before_intact_records_refuse_to_open() {
+    let mut fixture = Fixture::with_replica(1);
+    // Enough for several blocks: a hole of whole blocks, as a file system may leave it.
+    for number in 0..RECORDS {
+        let value = varied_bytes(u64::from(number), 4000);
+        fixture.put(1, &number.to_be_bytes(), record(1, &value));
+    }
+    for range in [32 << 10..64 << 10, 40 << 10..64 << 10] {
+        let copy = fixture.crash();
+        let (path, mut bytes) = newest_log(&copy);
+        bytes[range.clone()].fill(0);
+        fs::write(path, &bytes).unwrap();
+        assert!(
+            matches!(try_open(copy.path()), Err(OpenError::Damaged { .. })),
+            "zeros at {range:?}"
+        );
+    }
+    let copy = fixture.crash();
+    let (path, mut bytes) = newest_log(&copy);
+    bytes.resize(bytes.len() + 5000, 0);
+    fs::write(path, &bytes).unwrap();
+    assert_eq!(records_in(copy.path()), RECORDS, "zeros after the end are harmless");
+}
+
+#[test]
+fn a_lost_or_shortened_log_file_refuses_to_open() {
+    let mut fixture = Fixture::with_replica(1);
+    let data = crate::storage::keys::Family::Data;
+    for number in 0..RECORDS {
+        fixture.put(1, &number.to_be_bytes(), record(1, &[b'v'; 100]));
+        if number % 10 == 9 {
+            // A flush begins a new log file; the other families keep the old ones alive.
+            fixture.database.inner.db.flush_cf(fixture.database.family(data)).unwrap();
+        }
+    }
+    let logs = files(fixture.directory.path(), "log");
+    assert!(logs.len() >= 3, "{logs:?}");
+    for (number, log) in logs.iter().enumerate().take(logs.len() - 1) {
+        let copy = fixture.crash();
+        let log = copy.path().join("db").join(log.file_name().unwrap());
+        fs::remove_file(&log).unwrap();
+        assert!(
+            matches!(try_open(copy.path()), Err(OpenError::Damaged { .. })),
+            "log file {number} removed"
+        );
+        let copy = fixture.crash();
+        let log = copy.path().join("db").join(log.file_name().unwrap());
+        let bytes = fs::read(&log).unwrap();
+        fs::write(&log, &bytes[..bytes.len() - 20]).unwrap();
+        assert!(
+            matches!(try_open(copy.path()), Err(OpenError::Damaged { .. })),
+            "log file {number} shortened"
+        );
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_a_table_file_is_an_error_and_never_a_wrong_value() {
+    let mut fixture = Fixture::with_replica(1);
+    let value = |number: u32| record(1, &varied_bytes(u64::from(number), 300));
+    for number in 0..200_u32 {
+        fixture.put(1, &number.to_be_bytes(), value(number));
+    }
+    fixture.flush();
+    let table = files(fixture.directory.path(), "sst")
+        .into_iter()
+        .max_by_key(|path| fs::metadata(path).unwrap().len())
+        .unwrap();
+    let length = fs::metadata(&table).unwrap().len();
+    assert!(length > 50_000, "{length}");
+    let mut errors = 0;
+    for part in 0..12 {
+        let copy = fixture.crash();
+        let path = copy.path().join("db").join(table.file_name().unwrap());
+        let mut bytes = fs::read(&path).unwrap();
+        let at = usize::try_from(length * part / 12).unwrap() + 11;
+        bytes[at] ^= 0x10;
+        fs::write(&path, &bytes).unwrap();
+        let Ok((database, _, _)) = try_open(copy.path()) else {
+            errors += 1;
+            continue;
+        };
+        let mut failed = false;
+        for number in 0..200_u32 {
+            match database.get(PARTITION, Generation(1), &number.to_be_bytes()) {
+                Ok(found) => assert_eq!(found, Some(value(number)), "byte {at}"),
+                Err(_) => failed = true,
+            }
+        }
+        let state = progress(10).state;
+        let digest = database.read_point().digest(PARTITION, Generation(1), &state);
+        assert_eq!(digest.is_err(), failed, "byte {at}");
+        errors += usize::from(failed);
+    }
+    assert!(errors >= 10, "only {errors} of 12 flips were noticed");
+}
