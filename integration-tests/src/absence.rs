@@ -107,10 +107,7 @@ pub async fn run(options: AbsenceOptions) -> anyhow::Result<Report> {
 }
 
 /// Starts the node, kills it midway if asked to, and waits until it has applied what the others have.
-async fn come_back(
-    cluster: &Cluster,
-    options: AbsenceOptions,
-) -> anyhow::Result<(u64, Duration)> {
+async fn come_back(cluster: &Cluster, options: AbsenceOptions) -> anyhow::Result<(u64, Duration)> {
     let node = cluster.node(AWAY);
     let mut killed_at = 0;
     if options.is_killed_midway {

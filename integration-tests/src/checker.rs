@@ -134,7 +134,8 @@ impl Seen {
                 (Some(value), Outcome::Written(version)) => (value, version),
                 _ => continue,
             };
-            let writer = writers.get(&value).with_context(|| format!("{value} was never written"))?;
+            let writer =
+                writers.get(&value).with_context(|| format!("{value} was never written"))?;
             ensure!(
                 !matches!(writer.outcome, Outcome::NotApplied | Outcome::Refused(_)),
                 "{value} was seen although its write was answered with {:?}",
@@ -157,7 +158,8 @@ fn check_order_of_versions(operations: &[&Operation]) -> anyhow::Result<()> {
         Outcome::Refused(version) => version,
         Outcome::Absent | Outcome::Deleted | Outcome::NotApplied | Outcome::Unknown => None,
     };
-    let versioned = operations.iter().filter_map(|operation| Some((version(operation)?, operation)));
+    let versioned =
+        operations.iter().filter_map(|operation| Some((version(operation)?, operation)));
     let mut by_call: Vec<(u64, &&Operation)> = versioned.collect();
     let mut by_return = by_call.clone();
     by_call.sort_unstable_by_key(|(_, operation)| operation.called);

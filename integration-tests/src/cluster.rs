@@ -103,10 +103,8 @@ impl Cluster {
                 node.set_environment(shim.environment(&node.name)?);
             }
         }
-        let endpoints: Vec<Endpoint> = nodes
-            .iter()
-            .map(|node| node.client_address().parse())
-            .collect::<Result<_, _>>()?;
+        let endpoints: Vec<Endpoint> =
+            nodes.iter().map(|node| node.client_address().parse()).collect::<Result<_, _>>()?;
         let client_options = ClientOptions { deadline: READY_DEADLINE, ..Default::default() };
         let client = Client::new(&endpoints, client_options);
         let partitions = options.partitions;

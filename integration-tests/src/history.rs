@@ -32,7 +32,9 @@ impl Call {
     /// The value that it would write.
     pub fn value(self) -> Option<u64> {
         match self {
-            Self::Put(value) | Self::Create(value) | Self::Swap { version: _, value } => Some(value),
+            Self::Put(value) | Self::Create(value) | Self::Swap { version: _, value } => {
+                Some(value)
+            }
             Self::Get | Self::Delete | Self::DeleteIf(_) => None,
         }
     }

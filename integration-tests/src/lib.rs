@@ -34,3 +34,6 @@ pub mod kills;
 pub mod absence;
 
 pub mod measure;
+
+#[cfg(test)]
+mod tidy;

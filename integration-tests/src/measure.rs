@@ -30,7 +30,11 @@ impl Times {
     /// The time that this share of all times does not exceed; zero without any.
     pub fn quantile(&self, share: f64) -> Duration {
         let last = self.sorted.len().saturating_sub(1);
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss
+        )]
         let index = (share * self.sorted.len() as f64).ceil() as usize;
         self.sorted.get(index.saturating_sub(1).min(last)).copied().unwrap_or_default()
     }

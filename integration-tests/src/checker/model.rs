@@ -76,8 +76,9 @@ impl KeyState {
         let content = self.content?;
         match content.version {
             Some(known) => (known == version).then_some(self),
-            None => (version > self.version_floor)
-                .then(|| self.written(content.value, Some(version))),
+            None => {
+                (version > self.version_floor).then(|| self.written(content.value, Some(version)))
+            }
         }
     }
 

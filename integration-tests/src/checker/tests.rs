@@ -34,13 +34,13 @@ impl Story {
         Ok(verdict)
     }
 
-    fn is_right(self) {
+    fn must_be_taken(self) {
         if let Err(error) = self.check() {
             panic!("refused although it is right: {error:#}\n{:#?}", self.operations);
         }
     }
 
-    fn is_wrong(self, because: &str) {
+    fn must_be_refused(self, because: &str) {
         match self.check() {
             Ok(verdict) => panic!("taken although it is wrong ({because}): {verdict:?}"),
             Err(error) => assert!(
@@ -77,7 +77,7 @@ fn a_plain_life_of_a_key_is_right() {
         .then(Call::DeleteIf(8), Outcome::Refused(None))
         .then(Call::Delete, Outcome::Deleted)
         .then(Call::Create(6), Outcome::Written(9))
-        .is_right();
+        .must_be_taken();
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn a_read_that_goes_back_in_time_is_wrong() {
         .then(Call::Put(1), Outcome::Written(1))
         .then(Call::Put(2), Outcome::Written(2))
         .then(Call::Get, found(1, 1))
-        .is_wrong("after version 2 was known");
+        .must_be_refused("after version 2 was known");
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn a_read_at_the_same_time_as_a_write_may_see_either() {
             .during(0, 10, Call::Put(1), Outcome::Written(1))
             .during(20, 60, Call::Put(2), Outcome::Written(2))
             .during(30, 40, Call::Get, seen)
-            .is_right();
+            .must_be_taken();
     }
 }
 
@@ -107,7 +107,7 @@ fn two_reads_during_one_write_may_not_disagree_on_the_order() {
         .during(20, 90, Call::Put(2), Outcome::Written(2))
         .during(30, 40, Call::Get, found(2, 2))
         .during(50, 60, Call::Get, found(1, 1))
-        .is_wrong("after version 2 was known");
+        .must_be_refused("after version 2 was known");
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn an_acknowledged_write_that_is_gone_is_wrong() {
     Story::default()
         .then(Call::Put(1), Outcome::Written(1))
         .then(Call::Get, Outcome::Absent)
-        .is_wrong(NO_ORDER);
+        .must_be_refused(NO_ORDER);
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn a_deleted_key_that_comes_back_is_wrong() {
         .then(Call::Put(1), Outcome::Written(1))
         .then(Call::Delete, Outcome::Deleted)
         .then(Call::Get, found(1, 1))
-        .is_wrong(NO_ORDER);
+        .must_be_refused(NO_ORDER);
 }
 
 #[test]
@@ -133,11 +133,11 @@ fn a_version_that_starts_again_after_a_deletion_is_wrong() {
         .then(Call::Put(1), Outcome::Written(4))
         .then(Call::Delete, Outcome::Deleted)
         .then(Call::Put(2), Outcome::Written(3))
-        .is_wrong("after version 4 was known");
+        .must_be_refused("after version 4 was known");
     Story::default()
         .then(Call::Put(1), Outcome::Written(4))
         .then(Call::Put(2), Outcome::Written(4))
-        .is_wrong("version 4 belongs to");
+        .must_be_refused("version 4 belongs to");
 }
 
 #[test]
@@ -146,11 +146,11 @@ fn two_winners_of_one_version_are_wrong() {
         .during(0, 10, Call::Put(1), Outcome::Written(1))
         .during(20, 50, swap(1, 2), Outcome::Written(2))
         .during(20, 50, swap(1, 3), Outcome::Written(3))
-        .is_wrong(NO_ORDER);
+        .must_be_refused(NO_ORDER);
     Story::default()
         .during(20, 50, Call::Create(2), Outcome::Written(2))
         .during(20, 50, Call::Create(3), Outcome::Written(3))
-        .is_wrong(NO_ORDER);
+        .must_be_refused(NO_ORDER);
 }
 
 #[test]
@@ -158,15 +158,15 @@ fn a_condition_that_was_false_is_not_fulfilled() {
     Story::default()
         .then(Call::Put(1), Outcome::Written(1))
         .then(Call::Create(2), Outcome::Written(2))
-        .is_wrong(NO_ORDER);
+        .must_be_refused(NO_ORDER);
     Story::default()
         .then(Call::Put(1), Outcome::Written(1))
         .then(swap(1, 2), Outcome::Refused(Some(1)))
-        .is_wrong(NO_ORDER);
+        .must_be_refused(NO_ORDER);
     Story::default()
         .then(Call::Put(1), Outcome::Written(1))
         .then(swap(9, 2), Outcome::Refused(None))
-        .is_wrong(NO_ORDER);
+        .must_be_refused(NO_ORDER);
 }
 
 #[test]
@@ -177,10 +177,10 @@ fn a_write_without_an_answer_may_happen_late_or_never() {
             .then(Call::Put(2), Outcome::Unknown)
             .then(Call::Get, found(1, 1))
     };
-    start().is_right();
-    start().then(Call::Get, found(2, 2)).is_right();
-    start().then(Call::Put(3), Outcome::Written(2)).then(Call::Get, found(2, 3)).is_right();
-    start().then(Call::Delete, Outcome::Deleted).then(Call::Get, found(2, 3)).is_right();
+    start().must_be_taken();
+    start().then(Call::Get, found(2, 2)).must_be_taken();
+    start().then(Call::Put(3), Outcome::Written(2)).then(Call::Get, found(2, 3)).must_be_taken();
+    start().then(Call::Delete, Outcome::Deleted).then(Call::Get, found(2, 3)).must_be_taken();
 }
 
 #[test]
@@ -190,26 +190,32 @@ fn a_write_without_an_answer_happens_once() {
         .then(Call::Get, found(2, 1))
         .then(Call::Put(3), Outcome::Written(2))
         .then(Call::Get, found(2, 1))
-        .is_wrong("after version 2 was known");
+        .must_be_refused("after version 2 was known");
     Story::default()
         .then(Call::Put(2), Outcome::Unknown)
         .then(Call::Get, found(2, 1))
         .then(Call::Put(3), Outcome::Written(2))
         .then(Call::Get, found(2, 3))
-        .is_wrong("2 has version 3 and version 1");
+        .must_be_refused("2 has version 3 and version 1");
 }
 
 #[test]
 fn conditions_without_an_answer_are_fulfilled_or_not() {
     let start = || Story::default().then(Call::Put(1), Outcome::Written(1));
-    start().then(swap(1, 2), Outcome::Unknown).then(Call::Get, found(1, 1)).is_right();
-    start().then(swap(1, 2), Outcome::Unknown).then(Call::Get, found(2, 2)).is_right();
-    start().then(Call::Create(2), Outcome::Unknown).then(Call::Get, found(2, 2)).is_wrong(NO_ORDER);
-    start().then(Call::DeleteIf(1), Outcome::Unknown).then(Call::Get, Outcome::Absent).is_right();
+    start().then(swap(1, 2), Outcome::Unknown).then(Call::Get, found(1, 1)).must_be_taken();
+    start().then(swap(1, 2), Outcome::Unknown).then(Call::Get, found(2, 2)).must_be_taken();
+    start()
+        .then(Call::Create(2), Outcome::Unknown)
+        .then(Call::Get, found(2, 2))
+        .must_be_refused(NO_ORDER);
+    start()
+        .then(Call::DeleteIf(1), Outcome::Unknown)
+        .then(Call::Get, Outcome::Absent)
+        .must_be_taken();
     start()
         .then(Call::DeleteIf(7), Outcome::Unknown)
         .then(Call::Get, Outcome::Absent)
-        .is_wrong(NO_ORDER);
+        .must_be_refused(NO_ORDER);
 }
 
 #[test]
@@ -220,9 +226,9 @@ fn a_version_seen_only_in_a_refusal_can_belong_to_a_write_without_an_answer() {
             .then(Call::Put(2), Outcome::Unknown)
             .then(swap(1, 3), Outcome::Refused(Some(2)))
     };
-    start().is_right();
-    start().then(Call::Get, found(1, 1)).is_wrong("after version 2 was known");
-    start().then(Call::Create(4), Outcome::Refused(Some(3))).is_wrong(NO_ORDER);
+    start().must_be_taken();
+    start().then(Call::Get, found(1, 1)).must_be_refused("after version 2 was known");
+    start().then(Call::Create(4), Outcome::Refused(Some(3))).must_be_refused(NO_ORDER);
 }
 
 #[test]
@@ -230,13 +236,13 @@ fn what_was_said_not_to_be_written_must_not_be_seen() {
     Story::default()
         .then(Call::Put(2), Outcome::NotApplied)
         .then(Call::Get, found(2, 1))
-        .is_wrong("answered with NotApplied");
+        .must_be_refused("answered with NotApplied");
     Story::default()
         .then(Call::Put(1), Outcome::Written(1))
         .then(Call::Create(2), Outcome::Refused(Some(1)))
         .then(Call::Get, found(2, 2))
-        .is_wrong("answered with Refused");
-    Story::default().then(Call::Get, found(7, 1)).is_wrong("never written");
+        .must_be_refused("answered with Refused");
+    Story::default().then(Call::Get, found(7, 1)).must_be_refused("never written");
 }
 
 #[test]
@@ -245,15 +251,14 @@ fn more_operations_than_can_be_searched_are_refused() {
     for _ in 0..=OPERATIONS_PER_KEY_MAX {
         story = story.then(Call::Get, Outcome::Absent);
     }
-    story.is_wrong("cannot be searched");
+    story.must_be_refused("cannot be searched");
 }
 
 #[test]
 fn a_violation_is_written_down_with_a_picture() -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
-    let story = Story::default()
-        .then(Call::Put(1), Outcome::Written(1))
-        .then(Call::Get, Outcome::Absent);
+    let story =
+        Story::default().then(Call::Put(1), Outcome::Written(1)).then(Call::Get, Outcome::Absent);
     check(&story.operations, directory.path()).expect_err("it is wrong");
     assert!(directory.path().join("violation-k.json").is_file());
     assert!(directory.path().join("violation-k.html").is_file());

@@ -157,15 +157,14 @@ impl Node {
     /// Waits until the process has ended by itself.
     pub async fn ended(&self, deadline: Duration) -> anyhow::Result<ExitStatus> {
         let what = format!("the end of {}", self.name);
-        let status = wait_for(&what, deadline, async || {
-            match self.child().as_mut().map(Child::try_wait) {
+        let status =
+            wait_for(&what, deadline, async || match self.child().as_mut().map(Child::try_wait) {
                 None => Err("no process".to_owned()),
                 Some(Ok(Some(status))) => Ok(status),
                 Some(Ok(None)) => Err("still running".to_owned()),
                 Some(Err(error)) => Err(error.to_string()),
-            }
-        })
-        .await?;
+            })
+            .await?;
         *self.child() = None;
         Ok(status)
     }

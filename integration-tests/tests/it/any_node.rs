@@ -10,8 +10,7 @@ async fn stranger(cluster: &Cluster) -> anyhow::Result<(usize, String)> {
     for number in 0..1000 {
         let key = format!("stranger-{number}");
         let located = cluster.locate(0, key.as_bytes()).await?;
-        let is_owner =
-            |name: &str| located.owners.iter().any(|owner| owner.name.as_str() == name);
+        let is_owner = |name: &str| located.owners.iter().any(|owner| owner.name.as_str() == name);
         let index = cluster.nodes().iter().position(|node| !is_owner(&node.name));
         if let Some(index) = index {
             return Ok((index, key));

@@ -32,9 +32,10 @@ async fn a_wiped_node_does_not_come_back_as_the_old_one() -> anyhow::Result<()> 
     let new = wait_for("the wiped node's name to be refused", READY_DEADLINE, async || {
         cluster.node(WIPED).check_running().map_err(|error| error.to_string())?;
         let info = cluster.info(WIPED).await.map_err(|error| format!("{error:#}"))?;
-        let is_refused = info.alarms.iter().any(|alarm| {
-            alarm.code.contains("name") || alarm.detail.contains("name")
-        });
+        let is_refused = info
+            .alarms
+            .iter()
+            .any(|alarm| alarm.code.contains("name") || alarm.detail.contains("name"));
         if is_refused { Ok(info) } else { Err(format!("{info:?}")) }
     })
     .await?;
