@@ -30,7 +30,8 @@ pub struct Settings {
     pub uncommitted_bytes_max: u64,
     /// Bytes of applied entries that a group keeps in memory for followers that lag a little.
     pub log_cache_bytes: usize,
-    /// A log longer than this is truncated up to what every voter has.
+    /// A log longer than this is truncated up to what every voter has. Small, so that most entries
+    /// die in the memtables and never reach a table file.
     pub log_truncate_bytes: u64,
     /// A log longer than this is truncated without waiting for voters that are behind; they come
     /// back by snapshot.
@@ -64,7 +65,7 @@ impl Default for Settings {
             append_inflight_max: 64,
             uncommitted_bytes_max: 32 << 20,
             log_cache_bytes: 64 << 10,
-            log_truncate_bytes: 1 << 20,
+            log_truncate_bytes: 64 << 10,
             log_retain_bytes_max: 16 << 20,
             snapshot_stall: Duration::from_secs(5),
             transfer_patience: Duration::from_millis(40),

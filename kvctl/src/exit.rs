@@ -142,6 +142,8 @@ fn of_code(code: ProblemCode) -> Exit {
         | ProblemCode::RateLimited
         | ProblemCode::ClusterNotInitialised
         | ProblemCode::ShuttingDown
+        | ProblemCode::NodeUnreachable
+        | ProblemCode::RequestTimeout
         | ProblemCode::DiskFull => Exit::Unreachable,
         ProblemCode::OutcomeUnknown => Exit::Unknown,
         ProblemCode::Internal | ProblemCode::Unrecognised => Exit::CheckFailed,

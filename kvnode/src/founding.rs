@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kvcore::cluster::{ClusterState, Founding, FoundingError, Registration, found};
+use kvcore::cluster::{
+    ClusterState, FOUNDING_REVISION, Founding, FoundingError, Registration, found,
+};
 use kvcore::{ClusterId, Event, Revision};
 use placement::{
     Epoch, NodeId, NodeName, PartitionBits, Redundancy, ReplicationFactor, Ring, TokenPolicy, Zone,
@@ -188,15 +190,14 @@ pub(crate) async fn init(
     let (state, start) = match accepted {
         0 => (new_state(&candidates, &options)?, FoundingStart::Fresh),
         _ => {
-            let state = accepted_state(peers, &candidates).await?;
+            let state = accepted_founding(peers, &candidates).await?;
             let complete = accepted == candidates.len();
             (state, if complete { FoundingStart::Complete } else { FoundingStart::Resumed })
         }
     };
-    let mut progress = accepted;
-    for candidate in candidates.iter().filter(|it| it.identity.cluster.is_none()) {
-        accept_at(peers, candidate, &state, (progress, candidates.len())).await?;
-        progress += 1;
+    let missing = candidates.iter().filter(|it| it.identity.cluster.is_none());
+    for (so_far, candidate) in (accepted..).zip(missing) {
+        accept_at(peers, candidate, &state, (so_far, candidates.len())).await?;
     }
     tracing::info!(cluster = %state.cluster, founders = candidates.len(), "founded a cluster");
     Ok(report(&state, candidates, start))
@@ -248,48 +249,80 @@ fn new_state(
     Ok(state)
 }
 
-/// The state that some founders accepted, if it is one that all of them can share.
-async fn accepted_state(
+/// The founding that some of the nodes accepted, if it is one that all of them can share.
+async fn accepted_founding(
     peers: &Peers,
     candidates: &[Candidate],
 ) -> Result<ClusterState, InitError> {
-    let mut newest: Option<ClusterState> = None;
-    for candidate in candidates {
-        let Some(theirs) = candidate.identity.cluster else { continue };
-        let address = candidate.address.clone();
-        if let Some(newest) = &newest
-            && newest.cluster != theirs
+    let members = candidates.iter().filter(|it| it.identity.cluster.is_some());
+    let mut founding: Option<ClusterState> = None;
+    let mut newest = Epoch::ZERO;
+    for member in members {
+        let address = &member.address;
+        let (theirs, ours) = (member.identity.cluster, founding.as_ref().map(|it| it.cluster));
+        if let (Some(theirs), Some(ours)) = (theirs, ours)
+            && theirs != ours
         {
-            return Err(InitError::OtherCluster { address, theirs, ours: newest.cluster });
+            return Err(InitError::OtherCluster { address: address.clone(), theirs, ours });
         }
-        let state = view_of(peers, &address).await?;
-        if newest.as_ref().is_none_or(|newest| newest.revision < state.revision) {
-            newest = Some(state);
+        newest = newest.max(epoch_at(peers, address).await?);
+        if let Some(accepted) = founding_at(peers, address).await? {
+            founding.get_or_insert(accepted);
         }
     }
-    let state = newest.expect("called when some founder has accepted a cluster");
+    let joined = || {
+        // Every one of them came to its cluster later: none can tell how it was founded.
+        let it = candidates.iter().find(|it| it.identity.cluster.is_none())?;
+        let cluster = candidates.iter().find_map(|it| it.identity.cluster)?;
+        let (address, node) = (it.address.clone(), it.identity.registration.id);
+        Some(InitError::NotAFounder { address, node, cluster })
+    };
+    let Some(founding) = founding else {
+        return Err(joined().unwrap_or_else(|| InitError::Unreachable {
+            address: candidates[0].address.clone(),
+            reason: "none of these nodes was a founder of its cluster".to_owned(),
+        }));
+    };
+    let cluster = founding.cluster;
     for candidate in candidates {
         let node = candidate.identity.registration.id;
         let address = candidate.address.clone();
-        if !state.nodes.contains_key(&node) {
-            return Err(InitError::NotAFounder { address, node, cluster: state.cluster });
+        if !founding.nodes.contains_key(&node) {
+            return Err(InitError::NotAFounder { address, node, cluster });
         }
-        // Replicas are founded from the first ring only.
-        if candidate.identity.cluster.is_none() && state.epoch() != Epoch::ZERO.next() {
-            let (cluster, epoch) = (state.cluster, state.epoch());
-            return Err(InitError::TooLate { cluster, epoch, address });
+        // Who is a founder follows from the first ring only.
+        if candidate.identity.cluster.is_none() && newest > founding.epoch() {
+            return Err(InitError::TooLate { cluster, epoch: newest, address });
         }
     }
-    Ok(state)
+    Ok(founding)
 }
 
-async fn view_of(peers: &Peers, address: &str) -> Result<ClusterState, InitError> {
+/// The founding that the node at an address accepted.
+async fn founding_at(peers: &Peers, address: &str) -> Result<Option<ClusterState>, InitError> {
+    let deadline = Instant::now() + IDENTIFY_TIMEOUT;
+    let answer = peers.call_address(address, PeerRequest::FetchFounding, deadline).await;
+    let reason = match answer {
+        Ok((_, PeerAnswer::Founding(founding))) => return Ok(founding.map(|state| *state)),
+        Ok((_, PeerAnswer::Refused(refusal))) => refusal.to_string(),
+        Ok(_) => "it has accepted a cluster and does not say which".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    Err(InitError::Unreachable { address: address.to_owned(), reason })
+}
+
+/// The epoch in force at an address.
+async fn epoch_at(peers: &Peers, address: &str) -> Result<Epoch, InitError> {
     let deadline = Instant::now() + IDENTIFY_TIMEOUT;
     let request = PeerRequest::FetchView { newer_than: Revision(0) };
     let reason = match peers.call_address(address, request, deadline).await {
-        Ok((_, PeerAnswer::View { newer: Some(state), confirmed: _ })) => return Ok(*state),
+        Ok((_, PeerAnswer::View { newer, confirmed: _ })) => {
+            return Ok(newer.map_or(Epoch::ZERO, |state| state.epoch()));
+        }
+        // It accepted a cluster and has not come to use it.
+        Ok((_, PeerAnswer::Refused(PeerRefusal::NotInitialised))) => return Ok(Epoch::ZERO),
         Ok((_, PeerAnswer::Refused(refusal))) => refusal.to_string(),
-        Ok(_) => "it has accepted a cluster and does not say which".to_owned(),
+        Ok(_) => "it answers something else".to_owned(),
         Err(error) => error.to_string(),
     };
     Err(InitError::Unreachable { address: address.to_owned(), reason })
@@ -357,10 +390,27 @@ impl Acceptor {
         if !state.nodes.contains_key(&self.local.id()) {
             return Err(bad("this node is not among the founders"));
         }
-        if state.epoch() != Epoch::ZERO.next() {
-            return Err(bad("the cluster has changed since it was founded"));
+        if state.revision != FOUNDING_REVISION {
+            return Err(bad("this is not how a cluster begins"));
         }
         self.accept(state).await
+    }
+
+    /// The founding that this node accepted, as an answer.
+    pub async fn founding(&self) -> PeerAnswer {
+        let database = self.database.clone();
+        match tokio::task::spawn_blocking(move || database.accepted_view()).await {
+            Ok(Ok(accepted)) => {
+                let founding = accepted.filter(|view| view.revision == FOUNDING_REVISION);
+                PeerAnswer::Founding(founding.map(|view| Box::new((*view).clone())))
+            }
+            Ok(Err(error)) => {
+                PeerAnswer::Refused(PeerRefusal::Storage { reason: error.to_string() })
+            }
+            Err(interrupted) => {
+                PeerAnswer::Refused(PeerRefusal::Storage { reason: interrupted.to_string() })
+            }
+        }
     }
 
     /// Accepts the cluster that let this node in; durable on return.
@@ -382,8 +432,11 @@ impl Acceptor {
                 return Err(PeerRefusal::Storage { reason: interrupted.to_string() });
             }
         }
-        self.local.belongs_to(state.cluster);
+        // In this order: a founder is born from the view that it accepted, and messages of others,
+        // which pass once this node belongs to the cluster, may bring a later one.
+        let cluster = state.cluster;
         self.core.deliver(Event::AdoptView(state)).await;
+        self.local.belongs_to(cluster);
         // Accepted it is; that the view is in force soon is for the convenience of whoever asked.
         let in_force = self.local.view().wait_until(|_any| true);
         if timeout(ADOPT_TIMEOUT, in_force).await.is_err() {

@@ -1,5 +1,8 @@
 //! A running node: the composition root.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -202,7 +205,7 @@ impl Node {
             epochs,
         };
 
-        let thread = CoreThread {
+        let (thread, booted) = CoreThread {
             config: CoreConfig {
                 node: identity.node,
                 settings: config.settings,
@@ -220,6 +223,8 @@ impl Node {
         }
         .spawn()
         .map_err(StartError::Thread)?;
+        // Before the tables are filled, a member would say that it knows no cluster.
+        let _ = booted.await;
         let listener =
             Listener::start(socket, local.clone(), Arc::new(service)).map_err(listen_failed)?;
 

@@ -55,7 +55,7 @@ impl Failure {
                     OpenError::Foreign { .. } | OpenError::Unfinished { .. } => 13,
                     OpenError::NewerFormat { .. } => 14,
                     OpenError::Damaged { .. } => 15,
-                    OpenError::Io { .. } => 16,
+                    OpenError::Unavailable { .. } | OpenError::Io { .. } => 16,
                 },
                 StartError::Interrupted(_) | StartError::Thread(_) => 17,
             },

@@ -75,6 +75,10 @@ impl PeerService for Service {
                 });
             }
             PeerRequest::FetchView { newer_than } => answerer.answer(self.view(newer_than)),
+            PeerRequest::FetchFounding => {
+                let acceptor = self.acceptor.clone();
+                tokio::spawn(async move { answerer.answer(acceptor.founding().await) });
+            }
             PeerRequest::SnapshotChunk { group, id, number } => {
                 tokio::spawn(self.snapshots.clone().serve(from, group, id, number, answerer));
             }

@@ -27,25 +27,11 @@ fn ring(policy: TokenPolicy) -> Ring {
     let topology = Topology::new((0..NODES).map(node).collect()).expect("distinct nodes");
     let partition_bits = PartitionBits::new(PARTITION_BITS).expect("within bounds");
     let replication_factor = ReplicationFactor::DEFAULT;
-    let tokens = allocate(
-        &topology,
-        partition_bits,
-        replication_factor,
-        100,
-        None,
-        policy,
-    )
-    .expect("there are nodes");
-    let parts = SnapshotParts {
-        partition_bits,
-        replication_factor,
-        topology,
-        tokens,
-        activated_at_ms: 0,
-    };
-    Ring::new(Arc::new(
-        RingSnapshot::publish(parts, None).expect("sound tokens"),
-    ))
+    let tokens = allocate(&topology, partition_bits, replication_factor, 100, None, policy)
+        .expect("there are nodes");
+    let parts =
+        SnapshotParts { partition_bits, replication_factor, topology, tokens, activated_at_ms: 0 };
+    Ring::new(Arc::new(RingSnapshot::publish(parts, None).expect("sound tokens")))
 }
 
 /// Loads every owner, so that a lookup is not only the computation of an address.
@@ -56,14 +42,9 @@ fn read(owners: &[NodeIndex]) {
 }
 
 fn lookups(criterion: &mut Criterion) {
-    let keys: Vec<String> = (0..KEYS)
-        .map(|number| format!("user/{number:08}/profile"))
-        .collect();
+    let keys: Vec<String> = (0..KEYS).map(|number| format!("user/{number:08}/profile")).collect();
     let hashes: Vec<u64> = keys.iter().map(|key| key_hash(key.as_bytes())).collect();
-    for (name, policy) in [
-        ("balanced", TokenPolicy::Balanced),
-        ("random", TokenPolicy::Random),
-    ] {
+    for (name, policy) in [("balanced", TokenPolicy::Balanced), ("random", TokenPolicy::Random)] {
         let ring = ring(policy);
         let bytes = ring.memory_bytes();
         eprintln!("{name}: snapshot and table take {bytes} bytes");
@@ -100,9 +81,7 @@ fn rings(criterion: &mut Criterion) {
         let bytes = ring(TokenPolicy::Balanced).snapshot().canonical_bytes();
         bencher.iter(|| {
             let snapshot = RingSnapshot::from_canonical_bytes(black_box(&bytes));
-            black_box(Ring::new(Arc::new(
-                snapshot.expect("these bytes are sound"),
-            )))
+            black_box(Ring::new(Arc::new(snapshot.expect("these bytes are sound"))))
         });
     });
 }

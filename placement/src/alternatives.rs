@@ -28,9 +28,7 @@ pub fn jump(hash: u64, buckets: NonZeroU32) -> u32 {
     let mut next = 0_u64;
     while next < u64::from(buckets.get()) {
         bucket = next;
-        state = state
-            .wrapping_mul(2_862_933_555_777_941_757)
-            .wrapping_add(1);
+        state = state.wrapping_mul(2_862_933_555_777_941_757).wrapping_add(1);
         // Two exact powers of two and one division: IEEE 754 defines every bit of it.
         let stretch = (1_u64 << 31) as f64 / ((state >> 33) + 1) as f64;
         next = ((bucket + 1) as f64 * stretch) as u64;
@@ -51,11 +49,8 @@ pub fn weighted_rendezvous(hash: u64, nodes: &[(NodeId, Weight)]) -> Option<usiz
         let (node, weight) = nodes[place];
         -f64::from(weight.get()) / unit_interval(pair_hash(hash, node)).ln()
     };
-    (0..nodes.len()).max_by(|&a, &b| {
-        score(a)
-            .total_cmp(&score(b))
-            .then_with(|| nodes[a].0.cmp(&nodes[b].0))
-    })
+    (0..nodes.len())
+        .max_by(|&a, &b| score(a).total_cmp(&score(b)).then_with(|| nodes[a].0.cmp(&nodes[b].0)))
 }
 
 fn pair_hash(hash: u64, node: NodeId) -> u64 {
@@ -81,10 +76,7 @@ pub struct FixedTable {
 impl FixedTable {
     /// Deals the partitions out in turn.
     pub fn new(bits: PartitionBits, buckets: NonZeroU32) -> Self {
-        Self {
-            bits,
-            bucket_of: (0..bits.count()).map(|p| p % buckets.get()).collect(),
-        }
+        Self { bits, bucket_of: (0..bits.count()).map(|p| p % buckets.get()).collect() }
     }
 
     /// The bucket of a hash.
@@ -108,14 +100,7 @@ impl FixedTable {
             }
         }
         let cap = self.bucket_of.len();
-        let claims: Vec<Claim> = held
-            .iter()
-            .map(|&held| Claim {
-                weight: 1,
-                cap,
-                held,
-            })
-            .collect();
+        let claims: Vec<Claim> = held.iter().map(|&held| Claim { weight: 1, cap, held }).collect();
         let mut room = divide(cap, &claims);
 
         let mut homeless = Vec::new();
@@ -130,9 +115,6 @@ impl FixedTable {
         for (partition, bucket) in homeless.into_iter().zip(free) {
             bucket_of[partition] = bucket;
         }
-        Self {
-            bits: self.bits,
-            bucket_of,
-        }
+        Self { bits: self.bits, bucket_of }
     }
 }

@@ -73,8 +73,5 @@ fn max_over_mean(nodes: &[NodeLoad], load: impl Fn(&NodeLoad) -> u32) -> f64 {
     let weight = |node: &NodeLoad| f64::from(node.weight.get());
     let total: f64 = nodes.iter().map(|node| f64::from(load(node))).sum();
     let mean = total / nodes.iter().map(weight).sum::<f64>();
-    nodes
-        .iter()
-        .map(|node| f64::from(load(node)) / weight(node) / mean)
-        .fold(0.0, f64::max)
+    nodes.iter().map(|node| f64::from(load(node)) / weight(node) / mean).fold(0.0, f64::max)
 }

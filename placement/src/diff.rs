@@ -88,11 +88,7 @@ impl RingDiff {
             copies.count(&before, &after);
             primaries.count(&before[..1], &after[..1]);
             let only_in = |these: &[NodeId], others: &[NodeId]| -> Vec<NodeId> {
-                these
-                    .iter()
-                    .copied()
-                    .filter(|id| !others.contains(id))
-                    .collect()
+                these.iter().copied().filter(|id| !others.contains(id)).collect()
             };
             let change = PartitionDiff {
                 partition,
@@ -133,9 +129,6 @@ impl Growth {
     }
 
     fn sum(&self) -> u64 {
-        self.0
-            .values()
-            .map(|growth| u64::try_from(*growth).unwrap_or(0))
-            .sum()
+        self.0.values().map(|growth| u64::try_from(*growth).unwrap_or(0)).sum()
     }
 }

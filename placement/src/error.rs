@@ -23,10 +23,7 @@ pub enum PlacementError {
         text: String,
     },
     /// More partition bits than the limit.
-    #[error(
-        "{bits} partition bits are more than {}",
-        crate::hash::PartitionBits::MAX
-    )]
+    #[error("{bits} partition bits are more than {}", crate::hash::PartitionBits::MAX)]
     InvalidPartitionBits {
         /// The number asked for.
         bits: u8,

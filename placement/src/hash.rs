@@ -52,16 +52,8 @@ impl HashSpec {
 
 impl fmt::Display for HashSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            algorithm,
-            seed,
-            key_encoding,
-            version,
-        } = self;
-        write!(
-            f,
-            "{algorithm} (seed {seed}, {key_encoding}, version {version})"
-        )
+        let Self { algorithm, seed, key_encoding, version } = self;
+        write!(f, "{algorithm} (seed {seed}, {key_encoding}, version {version})")
     }
 }
 
@@ -91,9 +83,7 @@ impl PartitionBits {
         if !count.is_power_of_two() || count > 1 << Self::MAX {
             return Err(PlacementError::InvalidPartitionCount { count });
         }
-        Ok(Self(
-            u8::try_from(count.trailing_zeros()).expect("a u32 has at most 32 trailing zeros"),
-        ))
+        Ok(Self(u8::try_from(count.trailing_zeros()).expect("a u32 has at most 32 trailing zeros")))
     }
 
     /// The number of bits.
@@ -118,21 +108,13 @@ impl PartitionBits {
     /// Bits of the number beyond the count are cut off, as for a partition of another ring.
     pub const fn last_hash(self, partition: PartitionId) -> u64 {
         let within = u64::MAX >> self.0;
-        let leading = if self.0 == 0 {
-            0
-        } else {
-            (partition.get() as u64) << (64 - self.0)
-        };
+        let leading = if self.0 == 0 { 0 } else { (partition.get() as u64) << (64 - self.0) };
         leading | within
     }
 
     /// The partition with this number, if there is one.
     pub const fn partition(self, number: u32) -> Option<PartitionId> {
-        if number < self.count() {
-            Some(PartitionId::new(number))
-        } else {
-            None
-        }
+        if number < self.count() { Some(PartitionId::new(number)) } else { None }
     }
 
     /// All partitions in hash order.

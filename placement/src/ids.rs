@@ -62,9 +62,7 @@ impl FromStr for NodeId {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match Uuid::try_parse(text) {
             Ok(uuid) => Ok(Self(uuid)),
-            Err(_) => Err(PlacementError::InvalidNodeId {
-                text: text.chars().take(64).collect(),
-            }),
+            Err(_) => Err(PlacementError::InvalidNodeId { text: text.chars().take(64).collect() }),
         }
     }
 }

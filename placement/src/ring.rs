@@ -61,11 +61,7 @@ impl Ring {
     /// Evaluates the ring rule for every partition.
     pub fn new(snapshot: Arc<RingSnapshot>) -> Self {
         let (owners, owners_per_partition) = partition_table(&snapshot);
-        Self {
-            snapshot,
-            owners,
-            owners_per_partition,
-        }
+        Self { snapshot, owners, owners_per_partition }
     }
 
     /// The snapshot that this ring was made from.
@@ -95,10 +91,7 @@ impl Ring {
 
     /// The index of a member.
     pub fn node_index(&self, id: NodeId) -> Option<NodeIndex> {
-        self.snapshot
-            .topology()
-            .position(id)
-            .map(NodeIndex::from_usize)
+        self.snapshot.topology().position(id).map(NodeIndex::from_usize)
     }
 
     /// The partition of a key.
@@ -116,34 +109,24 @@ impl Ring {
     /// The owners of a partition, the primary first. Empty for a partition that the ring does not have.
     #[inline]
     pub fn owners(&self, partition: PartitionId) -> &[NodeIndex] {
-        let start = partition
-            .as_usize()
-            .saturating_mul(self.owners_per_partition);
-        self.owners
-            .get(start..start.saturating_add(self.owners_per_partition))
-            .unwrap_or(&[])
+        let start = partition.as_usize().saturating_mul(self.owners_per_partition);
+        self.owners.get(start..start.saturating_add(self.owners_per_partition)).unwrap_or(&[])
     }
 
     /// The identities of the owners of a partition, the primary first.
     pub fn owner_ids(&self, partition: PartitionId) -> impl ExactSizeIterator<Item = NodeId> + '_ {
-        self.owners(partition)
-            .iter()
-            .map(|index| self.node(*index).id)
+        self.owners(partition).iter().map(|index| self.node(*index).id)
     }
 
     /// The first owner of a partition; none for a partition that the ring does not have.
     #[inline]
     pub fn primary(&self, partition: PartitionId) -> Option<NodeId> {
-        self.owners(partition)
-            .first()
-            .map(|index| self.node(*index).id)
+        self.owners(partition).first().map(|index| self.node(*index).id)
     }
 
     /// The role of a node in a partition, if it is an owner.
     pub fn role(&self, partition: PartitionId, node: NodeId) -> Option<OwnerRole> {
-        self.owner_ids(partition)
-            .position(|id| id == node)
-            .map(OwnerRole::of_rank)
+        self.owner_ids(partition).position(|id| id == node).map(OwnerRole::of_rank)
     }
 
     /// The partitions that a node owns, with its role in each, in hash order.
@@ -163,24 +146,11 @@ impl Ring {
     /// Where the key with this hash lives.
     pub fn locate_hash(&self, key_hash: u64) -> Placement {
         let partition = self.partition_bits().partition_of(key_hash);
-        let owners = self
-            .owners(partition)
-            .iter()
-            .enumerate()
-            .map(|(rank, index)| {
-                let node = self.node(*index);
-                Owner {
-                    node: node.id,
-                    zone: node.zone.clone(),
-                    role: OwnerRole::of_rank(rank),
-                }
-            });
-        Placement {
-            key_hash,
-            partition,
-            epoch: self.epoch(),
-            owners: owners.collect(),
-        }
+        let owners = self.owners(partition).iter().enumerate().map(|(rank, index)| {
+            let node = self.node(*index);
+            Owner { node: node.id, zone: node.zone.clone(), role: OwnerRole::of_rank(rank) }
+        });
+        Placement { key_hash, partition, epoch: self.epoch(), owners: owners.collect() }
     }
 
     /// The owners of a hash by a walk over the tokens: slow, and independent of the partition table.
@@ -245,11 +215,7 @@ pub enum OwnerRole {
 impl OwnerRole {
     /// The role of the owner at a place in the list of owners.
     pub const fn of_rank(rank: usize) -> Self {
-        if rank == 0 {
-            Self::Primary
-        } else {
-            Self::Replica
-        }
+        if rank == 0 { Self::Primary } else { Self::Replica }
     }
 }
 

@@ -61,9 +61,7 @@ impl RingSnapshot {
         let previous_epoch = previous.map_or(Epoch::ZERO, RingSnapshot::epoch);
         let epoch = previous_epoch.next();
         if epoch == previous_epoch {
-            return Err(SnapshotError::Malformed {
-                reason: "the epoch counter is used up",
-            });
+            return Err(SnapshotError::Malformed { reason: "the epoch counter is used up" });
         }
         if previous.is_some_and(|ring| ring.partition_bits != parts.partition_bits) {
             return Err(SnapshotError::KeySpaceChanged);
@@ -102,10 +100,7 @@ impl RingSnapshot {
     pub fn check_successor(&self, next: &RingSnapshot) -> Result<(), SnapshotError> {
         self.check_newer(next)?;
         if next.epoch > self.epoch.next() {
-            return Err(SnapshotError::EpochGap {
-                current: self.epoch,
-                offered: next.epoch,
-            });
+            return Err(SnapshotError::EpochGap { current: self.epoch, offered: next.epoch });
         }
         Ok(())
     }
@@ -114,10 +109,7 @@ impl RingSnapshot {
     /// cannot verify a chain that it has not seen.
     pub fn check_newer(&self, next: &RingSnapshot) -> Result<(), SnapshotError> {
         if next.epoch < self.epoch {
-            return Err(SnapshotError::OlderEpoch {
-                current: self.epoch,
-                offered: next.epoch,
-            });
+            return Err(SnapshotError::OlderEpoch { current: self.epoch, offered: next.epoch });
         }
         if next.epoch == self.epoch {
             if next.checksum == self.checksum {
@@ -207,10 +199,7 @@ impl RingSnapshot {
     /// Memory held by this snapshot, in bytes.
     pub fn memory_bytes(&self) -> usize {
         let text = |node: &NodeSpec| node.name.as_str().len() + node.zone.as_str().len();
-        let nodes = self
-            .nodes()
-            .iter()
-            .map(|node| size_of::<NodeSpec>() + text(node));
+        let nodes = self.nodes().iter().map(|node| size_of::<NodeSpec>() + text(node));
         size_of::<Self>() + size_of_val(&*self.tokens) + nodes.sum::<usize>()
     }
 
@@ -250,28 +239,19 @@ pub(crate) struct PackedToken {
 
 fn pack_tokens(parts: &SnapshotParts) -> Result<Box<[PackedToken]>, SnapshotError> {
     if parts.tokens.len() > TOKENS_MAX {
-        return Err(SnapshotError::Malformed {
-            reason: "too many tokens",
-        });
+        return Err(SnapshotError::Malformed { reason: "too many tokens" });
     }
     let mut packed = Vec::with_capacity(parts.tokens.len());
     for token in &parts.tokens {
         let partition = parts.partition_bits.partition_of(token.position);
         if parts.partition_bits.last_hash(partition) != token.position {
-            return Err(SnapshotError::TokenInsidePartition {
-                position: token.position,
-            });
+            return Err(SnapshotError::TokenInsidePartition { position: token.position });
         }
         let Some(node) = parts.topology.position(token.node) else {
             return Err(SnapshotError::UnknownTokenNode { node: token.node });
         };
         let node = NodeIndex::from_usize(node);
-        packed.push(PackedToken {
-            partition,
-            rank: token.rank,
-            node,
-            index: token.index,
-        });
+        packed.push(PackedToken { partition, rank: token.rank, node, index: token.index });
     }
     packed.sort_unstable();
     Ok(packed.into_boxed_slice())
@@ -318,9 +298,7 @@ impl FromStr for Checksum {
         let digits = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         match u128::from_str_radix(text, 16) {
             Ok(value) if digits => Ok(Self(value)),
-            _ => Err(SnapshotError::Malformed {
-                reason: "a checksum has 32 hexadecimal digits",
-            }),
+            _ => Err(SnapshotError::Malformed { reason: "a checksum has 32 hexadecimal digits" }),
         }
     }
 }
@@ -333,8 +311,6 @@ impl Serialize for Checksum {
 
 impl<'de> Deserialize<'de> for Checksum {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(de::Error::custom)
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
     }
 }

@@ -72,21 +72,15 @@ pub fn allocate(
             asked: partition_bits.get(),
         });
     }
-    let nodes: Vec<&NodeSpec> = topology
-        .nodes()
-        .iter()
-        .filter(|node| node.state.receives_tokens())
-        .collect();
+    let nodes: Vec<&NodeSpec> =
+        topology.nodes().iter().filter(|node| node.state.receives_tokens()).collect();
     if nodes.is_empty() {
         return Err(PlacementError::NoNodes);
     }
     match policy {
         TokenPolicy::Random => random::allocate(&nodes, partition_bits, vnodes_per_node),
-        TokenPolicy::Balanced => Ok(balanced::allocate(
-            &nodes,
-            partition_bits,
-            replication_factor,
-            previous,
-        )),
+        TokenPolicy::Balanced => {
+            Ok(balanced::allocate(&nodes, partition_bits, replication_factor, previous))
+        }
     }
 }

@@ -199,9 +199,7 @@ impl Topology {
         let mut names = BTreeSet::new();
         for node in &nodes {
             if !names.insert(&node.name) {
-                return Err(PlacementError::DuplicateNodeName {
-                    name: node.name.clone(),
-                });
+                return Err(PlacementError::DuplicateNodeName { name: node.name.clone() });
             }
         }
         Ok(Self { nodes })

@@ -15,6 +15,9 @@ use crate::storage::Member;
 /// Voters of group 0 in a cluster of three nodes or more; below that, one.
 const GROUP0_VOTERS: usize = 3;
 
+/// Revision of a founding state: the index at which group 0's log begins.
+pub const FOUNDING_REVISION: Revision = Revision(1);
+
 /// A node that takes part in the founding.
 pub type Founder = Registration;
 
@@ -107,7 +110,7 @@ pub fn found(founding: &Founding) -> Result<ClusterState, FoundingError> {
         .collect();
     Ok(ClusterState {
         cluster: founding.cluster,
-        revision: Revision(1),
+        revision: FOUNDING_REVISION,
         history: vec![EpochRecord {
             epoch: ring.epoch(),
             checksum: ring.checksum(),

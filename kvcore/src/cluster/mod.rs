@@ -8,7 +8,7 @@ mod state;
 
 pub use apply::apply;
 pub use command::{ClusterCommand, ClusterOutcome, ClusterRefusal};
-pub use founding::{Founder, Founding, FoundingError, found};
+pub use founding::{FOUNDING_REVISION, Founder, Founding, FoundingError, found};
 pub use health::{HealthMonitor, HealthSettings};
 pub use state::{
     ClusterState, EpochRecord, Health, NodeRecord, Registration, ViewError, check_successor,

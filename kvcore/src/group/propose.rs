@@ -48,8 +48,9 @@ pub(crate) struct Proposal<R> {
 pub(crate) struct Proposals<R> {
     /// Those of the current leadership, by index.
     current: VecDeque<Proposal<R>>,
-    /// Those of earlier leaderships. They are resolved only by what is applied at their index: an
-    /// entry that was overwritten here can still be committed from another replica's log.
+    /// Those of earlier leaderships. They are resolved by what is applied at their index, or by the
+    /// first entry of a later term that is applied: until then, an entry that was overwritten here
+    /// can still be committed from another replica's log.
     orphans: Vec<Proposal<R>>,
 }
 
@@ -96,8 +97,10 @@ impl<R> Proposals<R> {
         if self.orphans.is_empty() {
             return;
         }
-        let (resolved, orphans) =
-            std::mem::take(&mut self.orphans).into_iter().partition(|it| it.index <= index);
+        // Terms never go down along a log: after this entry none of an earlier term can follow.
+        let (resolved, orphans) = std::mem::take(&mut self.orphans)
+            .into_iter()
+            .partition(|it| it.index <= index || it.term < term);
         self.orphans = orphans;
         let resolved: Vec<Proposal<R>> = resolved;
         for proposal in resolved {

@@ -178,7 +178,9 @@ impl<R> Replica<R> {
             max_inflight_msgs: settings.append_inflight_max,
             check_quorum: true,
             pre_vote: true,
-            batch_append: true,
+            // raft-rs would add entries to an empty append that waits, without looking where that
+            // one starts: the follower then acknowledges entries that it does not have.
+            batch_append: false,
             skip_bcast_commit: true,
             max_uncommitted_size: settings.uncommitted_bytes_max,
             max_committed_size_per_ready: settings.append_bytes_max,

@@ -196,6 +196,7 @@ impl<R> Replica<R> {
                     configuration: self.configuration().clone(),
                 });
                 let position = self.log().progress.applied;
+                self.snapshots.offer_used = turn.now;
                 self.offer(position, &self.configuration().clone(), data.into());
             }
             Machine::Cluster(None) => {}
@@ -284,7 +285,8 @@ impl<R> Replica<R> {
         if self.snapshots.offered.is_some() && unused >= stall * OFFER_STALLS_MAX {
             self.drop_offer(turn);
         }
-        if self.group == GroupId::CLUSTER && taking.is_empty() {
+        // It was built for the next answer of a follower, which is more than a tick away.
+        if self.group == GroupId::CLUSTER && unused >= stall {
             self.raw.mut_store().offer_snapshot(None);
         }
     }

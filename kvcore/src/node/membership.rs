@@ -6,7 +6,7 @@ use std::sync::Arc;
 use placement::SnapshotError;
 
 use super::core::Core;
-use crate::cluster::{ClusterState, ViewError, check_successor};
+use crate::cluster::{ClusterState, FOUNDING_REVISION, ViewError, check_successor};
 use crate::event::{Alarm, Effect};
 use crate::group::{Birth, Machine, ReadGate, Replica, Turn};
 use crate::ids::{Generation, GroupId, ReplicaId};
@@ -49,7 +49,9 @@ impl<R> Core<R> {
         turn.write(WriteOp::View { state: Arc::clone(&next) });
         turn.sync_needed = true;
         turn.effects.push(Effect::ViewChanged(Arc::clone(&next)));
-        let founding = self.view.is_none();
+        // A node that was there from the beginning starts from the founding view itself, which it
+        // accepted durably; a spare's first view is a later one, and its replicas come by snapshot.
+        let founding = self.view.is_none() && next.revision == FOUNDING_REVISION;
         self.view = Some(Arc::clone(&next));
         if founding {
             self.found_replicas(&next, turn);

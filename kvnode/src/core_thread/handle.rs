@@ -28,6 +28,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(5);
 
 /// What the core's thread takes from its queue.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly every input is an event")]
 pub enum Input {
     /// Something that happened.
     Event(Event<ReplyTo>),

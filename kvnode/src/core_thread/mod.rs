@@ -15,6 +15,7 @@ use kvcore::cluster::ClusterState;
 use kvcore::storage::Boot;
 use kvcore::{Core, CoreConfig, Event};
 use metrics::{Histogram, histogram};
+use tokio::sync::oneshot;
 
 use crate::clock;
 use crate::fatal::{AbortOnPanic, store_failed};
@@ -49,12 +50,19 @@ pub(crate) struct CoreThread {
 }
 
 impl CoreThread {
-    /// Starts the thread, and with it those that make writes durable and read the disk for it.
+    /// Starts the thread, and with it those that make writes durable and read the disk for it. The
+    /// receiver is told when what was found on disk is in the tables.
     ///
     /// # Errors
     /// When the system starts no thread.
-    pub fn spawn(self) -> std::io::Result<JoinHandle<()>> {
+    pub fn spawn(self) -> std::io::Result<(JoinHandle<()>, oneshot::Receiver<()>)> {
         let Self { config, boot, database, handle, inputs, view, groups, peers, alarms } = self;
+        // A node that stopped between accepting a cluster and creating its replicas has accepted a
+        // view and none in force: the core is given it again, before any message.
+        let accepted = match &boot.view {
+            Some(_) => None,
+            None => database.accepted_view().map_err(std::io::Error::other)?,
+        };
         let sync = SyncThread::spawn(database.clone(), {
             let handle = handle.clone();
             move |sync| handle.tell(Event::Synced { sync })
@@ -70,68 +78,91 @@ impl CoreThread {
             outgoing: HashMap::new(),
         };
         let store = StoreHandle::new(database);
-        std::thread::Builder::new().name("core".to_owned()).spawn(move || {
+        let (booted, is_booted) = oneshot::channel();
+        let thread = std::thread::Builder::new().name("core".to_owned()).spawn(move || {
             let _abort = AbortOnPanic("the core's thread");
-            run(config, boot, store, inputs, executor);
-        })
+            Runner { store, inputs, executor, booted: Some(booted) }.run(config, boot, accepted);
+        })?;
+        Ok((thread, is_booted))
     }
 }
 
-/// A node that was stopped between accepting a cluster and creating its replicas has the view on
-/// disk and nothing else: taking the view again creates them. A view that came later is written in
-/// the same batch as the replicas that follow from it.
-fn view_to_adopt(boot: &mut Boot) -> Option<Arc<ClusterState>> {
-    let untouched = boot.replicas.is_empty() && boot.tombstones.is_empty();
-    if untouched { boot.view.take() } else { None }
+/// What lives on the thread beside the core.
+struct Runner {
+    store: StoreHandle,
+    inputs: Receiver<Input>,
+    executor: Executor,
+    booted: Option<oneshot::Sender<()>>,
 }
 
-fn run(
-    config: CoreConfig,
-    mut boot: Boot,
-    mut store: StoreHandle,
-    inputs: Receiver<Input>,
-    mut executor: Executor,
-) {
-    let mut events = Vec::new();
-    let mut effects = Vec::new();
-    events.extend(view_to_adopt(&mut boot).map(Event::AdoptView));
-    let mut core = Core::boot(config, boot, &mut effects);
-    executor.carry_out(&mut effects);
-    let turn_seconds: Histogram = histogram!("ringkv_core_turn_seconds");
-    let turn_events: Histogram = histogram!("ringkv_core_events_per_turn");
-    loop {
-        let mut stopping = false;
-        let mut take = |input, events: &mut Vec<_>| match input {
-            Input::Event(event) => events.push(event),
-            // Whoever asked and left does not mind.
-            Input::Summaries(reply) => drop(reply.send(core.summaries())),
-            Input::Stop => stopping = true,
-        };
+impl Runner {
+    fn run(mut self, config: CoreConfig, boot: Boot, accepted: Option<Arc<ClusterState>>) {
+        let mut effects = Vec::new();
+        let mut events: Vec<Event<ReplyTo>> = Vec::new();
+        events.extend(accepted.map(Event::AdoptView));
+        let mut core = Core::boot(config, boot, &mut effects);
+        self.executor.carry_out(&mut effects);
+        if events.is_empty() {
+            self.tell_booted();
+        }
+        let turn_seconds: Histogram = histogram!("ringkv_core_turn_seconds");
+        let turn_events: Histogram = histogram!("ringkv_core_events_per_turn");
+        while self.gather(&core, &mut events) {
+            let began = clock::now();
+            turn_events.record(events.len() as f64);
+            if let Err(error) = core.turn(began, &mut events, &mut self.store, &mut effects) {
+                store_failed(&error);
+            }
+            self.executor.carry_out(&mut effects);
+            self.tell_booted();
+            turn_seconds.record(clock::now().since(began).as_secs_f64());
+        }
+        // The threads that feed the core end when they find nobody at the other end of the queue.
+        let Self { store: _, inputs, executor, booted: _ } = self;
+        drop(inputs);
+        drop(executor);
+    }
+
+    /// Waits until something happened or the core wants a turn, and takes what there is; `false`
+    /// when the thread is to end.
+    fn gather(&self, core: &Core<ReplyTo>, events: &mut Vec<Event<ReplyTo>>) -> bool {
         if events.is_empty() {
             let wait = core.next_wake().since(clock::now());
-            match inputs.recv_timeout(wait) {
-                Ok(input) => take(input, &mut events),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => break,
+            match self.inputs.recv_timeout(wait) {
+                Ok(input) => {
+                    if !take(input, core, events) {
+                        return false;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => return true,
+                Err(RecvTimeoutError::Disconnected) => return false,
             }
         }
         while events.len() < INPUTS_PER_TURN_MAX
-            && let Ok(input) = inputs.try_recv()
+            && let Ok(input) = self.inputs.try_recv()
         {
-            take(input, &mut events);
+            if !take(input, core, events) {
+                return false;
+            }
         }
-        if stopping {
-            break;
-        }
-        let began = clock::now();
-        turn_events.record(events.len() as f64);
-        if let Err(error) = core.turn(began, &mut events, &mut store, &mut effects) {
-            store_failed(&error);
-        }
-        executor.carry_out(&mut effects);
-        turn_seconds.record(clock::now().since(began).as_secs_f64());
+        true
     }
-    // The threads that feed the core end when they find nobody at the other end of the queue.
-    drop(inputs);
-    drop(executor);
+
+    fn tell_booted(&mut self) {
+        if let Some(booted) = self.booted.take() {
+            // Whoever started the node may have given up.
+            let _ = booted.send(());
+        }
+    }
+}
+
+/// Takes one input; `false` when the thread is to end.
+fn take(input: Input, core: &Core<ReplyTo>, events: &mut Vec<Event<ReplyTo>>) -> bool {
+    match input {
+        Input::Event(event) => events.push(event),
+        // Whoever asked and left does not mind.
+        Input::Summaries(reply) => drop(reply.send(core.summaries())),
+        Input::Stop => return false,
+    }
+    true
 }

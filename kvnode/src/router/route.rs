@@ -65,7 +65,7 @@ impl Router {
                 Err(error) => after_failure(group, &request, error),
             };
             match next {
-                Next::Ask(_) if direct => return Err(self.not_leader(&view, group)),
+                Next::Ask(leader) if direct => return Err(self.not_leader(&view, group, leader)),
                 Next::Ask(leader) => {
                     self.note_leader(group, leader);
                     named = leader;
@@ -92,6 +92,7 @@ impl Router {
             | PeerRequest::AcceptFounding(_)
             | PeerRequest::Register(_)
             | PeerRequest::FetchView { .. }
+            | PeerRequest::FetchFounding
             | PeerRequest::SnapshotChunk { .. } => PeerAnswer::Refused(PeerRefusal::Malformed),
         }
     }
@@ -148,12 +149,12 @@ impl Router {
         RequestError::ValueTooLarge { bytes, bytes_max: bytes.min(self.store.value_bytes_max) }
     }
 
-    fn not_leader(&self, view: &View, group: GroupId) -> RequestError {
+    fn not_leader(&self, view: &View, group: GroupId, named: Option<NodeId>) -> RequestError {
         let Some(partition) = group.partition() else { return no_leader(group) };
         let here = self.node.id();
         RequestError::NotLeader {
             partition,
-            leader: self.known_leader(group).filter(|leader| *leader != here),
+            leader: named.or_else(|| self.known_leader(group)).filter(|leader| *leader != here),
             owners: view.owners(partition).collect(),
             epoch: view.epoch(),
         }

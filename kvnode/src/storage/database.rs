@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 
 use kvcore::storage::Boot;
-use rocksdb::{ColumnFamily, DB, ReadOptions, ReadTier, WriteOptions};
+use rocksdb::{ColumnFamily, DB, ErrorKind, ReadOptions, ReadTier, WriteOptions};
 
 use super::boot;
 use super::error::{Damage, OpenError, StorageError};
@@ -67,10 +67,13 @@ impl Database {
         }
         let db = options::database(&settings, directory.fresh)
             .and_then(|options| {
-                let families = options::families(&settings);
+                let families = options::families(&settings)?;
                 DB::open_cf_descriptors(&options, directory.store(), families)
             })
-            .map_err(|source| damaged(Damage::Engine(source)))?;
+            .map_err(|source| match is_in_the_data(&source) {
+                true => damaged(Damage::Engine(source)),
+                false => OpenError::Unavailable { path: path.to_owned(), source },
+            })?;
         let identity = match identity::load(&db).map_err(damaged_value)? {
             Some(identity) => identity,
             None if directory.fresh => identity::create(&db).map_err(damaged_value)?,
@@ -127,6 +130,12 @@ impl Database {
     pub(super) fn family(&self, family: Family) -> &ColumnFamily {
         self.inner.db.cf_handle(family.name()).expect("opened with every column family")
     }
+}
+
+/// Whether RocksDB refuses because of what it found: damage, or a file that is gone. All other errors
+/// of the operating system say nothing of the data.
+fn is_in_the_data(error: &rocksdb::Error) -> bool {
+    error.kind() != ErrorKind::IOError || error.as_ref().contains("No such file")
 }
 
 impl std::fmt::Debug for Database {

@@ -154,6 +154,16 @@ pub enum OpenError {
         #[source]
         source: Damage,
     },
+    /// RocksDB could not open it for a reason that is not in the data: no room, no permission, no
+    /// file descriptors. Starting again may succeed.
+    #[error("the store in data directory {path} could not be opened; its data was not touched")]
+    Unavailable {
+        /// The directory.
+        path: PathBuf,
+        /// RocksDB's own words.
+        #[source]
+        source: rocksdb::Error,
+    },
     /// The operating system refused.
     #[error("{what} {path}")]
     Io {

@@ -45,6 +45,10 @@ impl fmt::Display for Family {
 pub const DATA_PREFIX_BYTES: usize = 12;
 /// Bytes of a key of `log`.
 pub const LOG_KEY_BYTES: usize = 12;
+/// Bytes of a key of `log` that name the group.
+pub const LOG_GROUP_BYTES: usize = 4;
+/// Bytes of a key of `meta` that belongs to a group.
+pub const META_GROUP_KEY_BYTES: usize = 5;
 
 /// `meta`: the node's identity.
 pub const IDENTITY: &[u8] = b"i";
@@ -154,21 +158,21 @@ pub fn parse_log(bytes: &[u8]) -> Option<(GroupId, LogIndex)> {
     Some((GroupId::from_raw(u32::from_be_bytes(*group)), LogIndex(u64::from_be_bytes(index))))
 }
 
-fn of_group(tag: u8, group: GroupId) -> [u8; 5] {
-    let mut key = [tag; 5];
+fn of_group(tag: u8, group: GroupId) -> [u8; META_GROUP_KEY_BYTES] {
+    let mut key = [tag; META_GROUP_KEY_BYTES];
     key[1..].copy_from_slice(&group.get().to_be_bytes());
     key
 }
 
 /// `meta`: the record of a group's replica.
 #[must_use]
-pub fn replica(group: GroupId) -> [u8; 5] {
+pub fn replica(group: GroupId) -> [u8; META_GROUP_KEY_BYTES] {
     of_group(TAG_REPLICA, group)
 }
 
 /// `meta`: the progress of a group's replica.
 #[must_use]
-pub fn progress(group: GroupId) -> [u8; 5] {
+pub fn progress(group: GroupId) -> [u8; META_GROUP_KEY_BYTES] {
     of_group(TAG_PROGRESS, group)
 }
 

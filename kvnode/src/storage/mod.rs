@@ -22,6 +22,7 @@ mod log;
 mod options;
 mod read_point;
 pub mod snapshot;
+mod stats;
 mod store;
 mod sweep;
 mod sync;

@@ -13,7 +13,7 @@ use rocksdb::{
     WriteOptions,
 };
 
-use super::keys::Family;
+use super::keys::{self, Family};
 
 /// What an operator may set about the store.
 #[derive(Clone, Debug)]
@@ -109,7 +109,12 @@ pub(super) fn database(
 }
 
 /// The column families with their options.
-pub(super) fn families(settings: &StorageSettings) -> Vec<ColumnFamilyDescriptor> {
+///
+/// # Errors
+/// RocksDB's, when it does not know an option that is set by name.
+pub(super) fn families(
+    settings: &StorageSettings,
+) -> Result<Vec<ColumnFamilyDescriptor>, rocksdb::Error> {
     let cache = Cache::new_lru_cache(settings.block_cache_bytes);
     Family::ALL
         .into_iter()
@@ -119,24 +124,26 @@ pub(super) fn families(settings: &StorageSettings) -> Vec<ColumnFamilyDescriptor
                 Family::Log => log(&cache),
                 Family::Meta => meta(&cache),
             };
-            ColumnFamilyDescriptor::new(family.name(), options)
+            Ok(ColumnFamilyDescriptor::new(family.name(), options?))
         })
         .collect()
 }
 
-fn data(cache: &Cache) -> Options {
-    let mut options = common(&table(Some(cache), true));
+fn data(cache: &Cache) -> Result<Options, rocksdb::Error> {
+    // Neighbours are keys of one partition's generation.
+    let mut options = common(&table(Some(cache), true), Some(keys::DATA_PREFIX_BYTES))?;
     options.set_write_buffer_size(64 << 20);
     options.set_max_write_buffer_number(4);
     // lz4 costs less than the reads it saves.
     options.set_compression_type(DBCompressionType::Lz4);
     // No prefix extractor: (partition, generation) is in every file that a read of it looks at, so
     // a filter on it would say yes always; scans bound their iterators instead.
-    options
+    Ok(options)
 }
 
-fn log(cache: &Cache) -> Options {
-    let mut options = common(&table(Some(cache), false));
+fn log(cache: &Cache) -> Result<Options, rocksdb::Error> {
+    // Neighbours are entries of one group.
+    let mut options = common(&table(Some(cache), false), Some(keys::LOG_GROUP_BYTES))?;
     // Entries die young: with two memtables merged per flush, most are gone before they reach disk.
     options.set_write_buffer_size(32 << 20);
     options.set_min_write_buffer_number_to_merge(2);
@@ -144,20 +151,32 @@ fn log(cache: &Cache) -> Options {
     // Level, not FIFO: FIFO drops files by size, whether their entries are still needed or not.
     // Not compressed: what lives for seconds is not worth the work.
     options.set_compression_type(DBCompressionType::None);
-    options
+    Ok(options)
 }
 
-fn meta(cache: &Cache) -> Options {
-    let mut options = common(&table(Some(cache), false));
+fn meta(cache: &Cache) -> Result<Options, rocksdb::Error> {
+    // Neighbours are the versions of one key.
+    let mut options = common(&table(Some(cache), false), Some(keys::META_GROUP_KEY_BYTES))?;
     // A few keys per group, overwritten at every turn: a flush writes one of each.
     options.set_write_buffer_size(16 << 20);
     options.set_max_write_buffer_number(4);
     options.set_compression_type(DBCompressionType::None);
-    options
+    Ok(options)
 }
 
-fn common(table: &BlockBasedOptions) -> Options {
+/// Options of every column family. Keys that begin with the same `neighbours` bytes are often
+/// written one after another: the memtable remembers for each such prefix where the last one went,
+/// which saves most of the search for the next one's place. The wrapper has no setter for this.
+fn common(
+    table: &BlockBasedOptions,
+    neighbours: Option<usize>,
+) -> Result<Options, rocksdb::Error> {
     let mut options = Options::default();
+    if let Some(bytes) = neighbours {
+        options = options.get_options_from_string(format!(
+            "memtable_insert_with_hint_prefix_extractor=rocksdb.FixedPrefix.{bytes}"
+        ))?;
+    }
     options.set_block_based_table_factory(table);
     options.set_target_file_size_base(FILE_BYTES);
     options.set_max_bytes_for_level_base(8 * FILE_BYTES);
@@ -166,7 +185,7 @@ fn common(table: &BlockBasedOptions) -> Options {
     options.set_level_zero_file_num_compaction_trigger(4);
     options.set_level_zero_slowdown_writes_trigger(LEVEL0_SLOWDOWN);
     options.set_level_zero_stop_writes_trigger(LEVEL0_STOP);
-    options
+    Ok(options)
 }
 
 fn table(cache: Option<&Cache>, filter: bool) -> BlockBasedOptions {
@@ -189,7 +208,7 @@ fn table(cache: Option<&Cache>, filter: bool) -> BlockBasedOptions {
 
 /// Options of the files that an installer writes; they become files of `data` as they are.
 pub(super) static INSTALL_FILE: LazyLock<Options> = LazyLock::new(|| {
-    let mut options = common(&table(None, true));
+    let mut options = common(&table(None, true), None).expect("no option is set by name");
     options.set_compression_type(DBCompressionType::Lz4);
     options
 });

@@ -1,12 +1,13 @@
 //! A look at the write-ahead log before RocksDB replays it.
 //!
-//! RocksDB's reader verifies the checksum of every record that it reaches, but passes over three
-//! kinds of damage near a file's end (seen in `log_reader.cc` of RocksDB 11 and tried): a length
-//! that points past the end counts as a record cut off by a crash, even if intact and synced records
-//! follow; a block of zeros is skipped; and a type byte that a flipped bit turned into that of a
-//! recycled log sends it into an endless loop. This walk follows the lengths alone and, where they
-//! break off, looks for an intact record after that place. If there is one, what broke was not the
-//! end of the log, and the node does not start.
+//! RocksDB's reader verifies the checksum of every record that it reaches, but three kinds of damage
+//! near a file's end get past it (`log_reader.cc` of RocksDB 11). A length that points past the end
+//! counts as a record cut off by a crash, even if intact and synced records follow: tried, they are
+//! lost without a word. A type byte that one flipped bit turned into that of a recycled log sends the
+//! reader into an endless loop: tried, the store never opens. A block that goes on in zeros is
+//! skipped. This walk follows the lengths alone and, where they break off, looks for an intact record
+//! after that place. If there is one, what broke was not the end of the log, and the node does not
+//! start.
 //!
 //! It cannot tell a damaged last record from one that was cut off; nobody could.
 

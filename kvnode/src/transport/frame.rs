@@ -182,7 +182,7 @@ struct Header {
 }
 
 impl Header {
-    fn parse(mut bytes: &[u8; HEADER_BYTES]) -> Result<Self, FrameError> {
+    fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<Self, FrameError> {
         let bytes: &mut &[u8] = &mut &bytes[..];
         let mut magic = [0; 4];
         bytes.copy_to_slice(&mut magic);
@@ -245,6 +245,12 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         self.buffer.advance(HEADER_BYTES);
         let body = self.buffer.split_to(header.length);
         Ok(Some(Frame { kind: header.kind, sender: header.sender, body }))
+    }
+
+    /// Memory held for what has not been handed out.
+    #[cfg(test)]
+    pub fn buffered_capacity(&self) -> usize {
+        self.buffer.capacity()
     }
 
     /// Reads until `wanted` bytes are buffered; `false` if the stream ended before.

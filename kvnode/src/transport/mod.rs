@@ -28,4 +28,4 @@ pub use peers::{AddressCallError, Peers};
 pub use request::{Identity, PeerAnswer, PeerRefusal, PeerRequest};
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -127,6 +127,12 @@ impl OutboxTask {
         }
     }
 
+    /// How many batches wait.
+    #[cfg(test)]
+    pub fn queued_batches(&self) -> usize {
+        self.batches.len()
+    }
+
     fn drop_queued(&mut self) {
         while let Ok(batch) = self.batches.try_recv() {
             let bytes: usize = batch.iter().map(message_size).sum();

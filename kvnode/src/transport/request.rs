@@ -62,6 +62,8 @@ pub enum PeerRequest {
         /// The node to lead it.
         to: NodeId,
     },
+    /// The founding that the receiver accepted.
+    FetchFounding,
 }
 
 /// The answer to a [`PeerRequest`].
@@ -97,6 +99,8 @@ pub enum PeerAnswer {
     Refused(PeerRefusal),
     /// The leadership moved.
     Transferred,
+    /// The founding that the answering node accepted; none if it came to its cluster otherwise.
+    Founding(Option<Box<ClusterState>>),
 }
 
 /// Who a node is.
@@ -197,7 +201,8 @@ impl PeerRequest {
                 | Self::Cluster(_)
                 | Self::FetchView { .. }
                 | Self::SnapshotChunk { .. }
-                | Self::TransferLeadership { .. } => 512,
+                | Self::TransferLeadership { .. }
+                | Self::FetchFounding => 512,
             }
     }
 }
@@ -211,16 +216,17 @@ impl PeerAnswer {
             + match self {
                 Self::Value { record, staleness_ms: _ } => record.as_ref().map_or(0, Bytes::len),
                 Self::Chunk(bytes) => bytes.len(),
-                Self::Registered(state) | Self::View { newer: Some(state), .. } => {
-                    state_size(state)
-                }
+                Self::Registered(state)
+                | Self::View { newer: Some(state), .. }
+                | Self::Founding(Some(state)) => state_size(state),
                 Self::Written(_)
                 | Self::Identity(_)
                 | Self::FoundingAccepted
                 | Self::Cluster(_)
                 | Self::View { newer: None, .. }
                 | Self::Refused(_)
-                | Self::Transferred => 128,
+                | Self::Transferred
+                | Self::Founding(None) => 128,
             }
     }
 }

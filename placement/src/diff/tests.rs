@@ -20,43 +20,18 @@ fn totals_are_the_sums_of_what_the_partitions_say() {
         let before = plan.ring(&equal_nodes(7, 3), None);
         let after = plan.ring(&equal_nodes(9, 3), Some(&before));
         let diff = RingDiff::between(&before, &after).unwrap();
-        let gained: usize = diff
-            .partitions
-            .iter()
-            .map(|change| change.gained.len())
-            .sum();
+        let gained: usize = diff.partitions.iter().map(|change| change.gained.len()).sum();
         let lost: usize = diff.partitions.iter().map(|change| change.lost.len()).sum();
-        let primaries = diff
-            .partitions
-            .iter()
-            .filter(|change| change.changes_primary())
-            .count();
-        assert_eq!(
-            (gained as u64, lost),
-            (diff.copies_moved, gained),
-            "as many owners as before"
-        );
+        let primaries = diff.partitions.iter().filter(|change| change.changes_primary()).count();
+        assert_eq!((gained as u64, lost), (diff.copies_moved, gained), "as many owners as before");
         assert_eq!(primaries as u64, diff.primaries_moved);
         assert!(diff.copies_moved >= diff.copies_moved_min);
         assert!(diff.primaries_moved >= diff.primaries_moved_min);
         for change in &diff.partitions {
-            assert!(
-                change
-                    .gained
-                    .iter()
-                    .all(|id| after.role(change.partition, *id).is_some())
-            );
-            assert!(
-                change
-                    .lost
-                    .iter()
-                    .all(|id| after.role(change.partition, *id).is_none())
-            );
+            assert!(change.gained.iter().all(|id| after.role(change.partition, *id).is_some()));
+            assert!(change.lost.iter().all(|id| after.role(change.partition, *id).is_none()));
             assert_eq!(after.primary(change.partition), Some(change.primary_after));
-            assert_eq!(
-                before.primary(change.partition),
-                Some(change.primary_before)
-            );
+            assert_eq!(before.primary(change.partition), Some(change.primary_before));
         }
     }
 }

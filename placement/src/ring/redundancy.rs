@@ -63,12 +63,8 @@ impl Redundancy {
 }
 
 fn zones_with_data(ring: &Ring) -> usize {
-    let mut zones: Vec<_> = ring
-        .snapshot()
-        .packed_tokens()
-        .iter()
-        .map(|token| &ring.node(token.node).zone)
-        .collect();
+    let mut zones: Vec<_> =
+        ring.snapshot().packed_tokens().iter().map(|token| &ring.node(token.node).zone).collect();
     zones.sort_unstable();
     zones.dedup();
     zones.len()
@@ -78,14 +74,7 @@ fn owners_in_fullest_zone(ring: &Ring, partition: PartitionId) -> usize {
     let owners = ring.owners(partition);
     let in_zone_of = |index| {
         let zone = &ring.node(index).zone;
-        owners
-            .iter()
-            .filter(|other| ring.node(**other).zone == *zone)
-            .count()
+        owners.iter().filter(|other| ring.node(**other).zone == *zone).count()
     };
-    owners
-        .iter()
-        .map(|index| in_zone_of(*index))
-        .max()
-        .unwrap_or(0)
+    owners.iter().map(|index| in_zone_of(*index)).max().unwrap_or(0)
 }

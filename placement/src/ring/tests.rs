@@ -31,10 +31,7 @@ fn ring(nodes: &[NodeSpec], replicas: u8, tokens: &[(u32, u16, usize)]) -> Ring 
 /// The names of the owners of each partition.
 fn table(ring: &Ring) -> Vec<String> {
     let names = |partition| {
-        let owners = ring
-            .owners(partition)
-            .iter()
-            .map(|owner| ring.node(*owner).name.as_str());
+        let owners = ring.owners(partition).iter().map(|owner| ring.node(*owner).name.as_str());
         owners.collect::<Vec<_>>().join(" ")
     };
     ring.partition_bits().partitions().map(names).collect()
@@ -68,15 +65,9 @@ fn rank_decides_among_tokens_of_one_position() {
 fn a_zone_gives_a_second_owner_only_when_no_other_zone_is_left() {
     let nodes = [node(0, 0, 1), node(1, 0, 1), node(2, 0, 1), node(3, 1, 1)];
     let tokens = [(0, 0, 0), (1, 0, 1), (2, 0, 2), (3, 0, 3)];
-    assert_eq!(
-        table(&ring(&nodes, 2, &tokens)),
-        ["n0 n3", "n1 n3", "n2 n3", "n3 n0"]
-    );
+    assert_eq!(table(&ring(&nodes, 2, &tokens)), ["n0 n3", "n1 n3", "n2 n3", "n3 n0"]);
     // Clockwise order, although the first round already finds n3.
-    assert_eq!(
-        table(&ring(&nodes, 3, &tokens)),
-        ["n0 n1 n3", "n1 n2 n3", "n2 n3 n0", "n3 n0 n1"]
-    );
+    assert_eq!(table(&ring(&nodes, 3, &tokens)), ["n0 n1 n3", "n1 n2 n3", "n2 n3 n0", "n3 n0 n1"]);
 }
 
 #[test]
@@ -97,10 +88,7 @@ fn locate_says_all_about_a_key() {
     assert_eq!(placement.key_hash, crate::key_hash(b"key"));
     assert_eq!(placement.partition, ring.partition_of(b"key"));
     assert_eq!(placement.epoch, ring.epoch());
-    assert_eq!(
-        Some(placement.owners[0].node),
-        ring.primary(placement.partition)
-    );
+    assert_eq!(Some(placement.owners[0].node), ring.primary(placement.partition));
     assert_eq!(placement.owners.len(), 3);
     for (rank, owner) in placement.owners.iter().enumerate() {
         assert_eq!(owner.role, OwnerRole::of_rank(rank));
@@ -112,10 +100,7 @@ fn locate_says_all_about_a_key() {
     assert_eq!(json["owners"][0]["role"], "primary");
     assert_eq!(json["owners"][1]["role"], "replica");
     assert_eq!(json["key_hash"], placement.key_hash);
-    assert_eq!(
-        serde_json::from_value::<super::Placement>(json).unwrap(),
-        placement
-    );
+    assert_eq!(serde_json::from_value::<super::Placement>(json).unwrap(), placement);
 }
 
 #[test]

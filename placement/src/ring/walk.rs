@@ -50,11 +50,7 @@ impl Walker {
         zones.dedup();
         let zone_of: Vec<usize> = nodes
             .iter()
-            .map(|node| {
-                zones
-                    .binary_search(&&node.zone)
-                    .expect("collected from these nodes")
-            })
+            .map(|node| zones.binary_search(&&node.zone).expect("collected from these nodes"))
             .collect();
 
         let mut has_tokens = vec![false; nodes.len()];
@@ -105,13 +101,7 @@ impl Walker {
 
 /// The rule as it is written down, for one hash.
 pub(super) fn owners_of_hash(snapshot: &RingSnapshot, hash: u64) -> Vec<NodeId> {
-    let zone_of = |id: NodeId| {
-        &snapshot
-            .topology()
-            .get(id)
-            .expect("tokens name members")
-            .zone
-    };
+    let zone_of = |id: NodeId| &snapshot.topology().get(id).expect("tokens name members").zone;
     let before = |token: &Token| token.position < hash;
     let mut clockwise: Vec<Token> = snapshot.tokens().filter(|token| !before(token)).collect();
     clockwise.extend(snapshot.tokens().filter(before));

@@ -59,19 +59,14 @@ pub(super) fn encode_body(snapshot: &RingSnapshot) -> Vec<u8> {
 
 /// Reads a document. What holds between tokens and nodes is left to the caller.
 pub(super) fn decode(bytes: &[u8]) -> Result<RingSnapshot, SnapshotError> {
-    let (body, checksum) = bytes
-        .split_last_chunk::<CHECKSUM_BYTES>()
-        .unwrap_or((bytes, &[0; 16]));
+    let (body, checksum) = bytes.split_last_chunk::<CHECKSUM_BYTES>().unwrap_or((bytes, &[0; 16]));
     let mut reader = Reader { rest: body };
     if reader.array::<6>().ok().as_ref() != Some(MAGIC) {
         return Err(SnapshotError::NotASnapshot);
     }
     let layout = reader.u16()?;
     if layout != LAYOUT {
-        return Err(SnapshotError::UnsupportedLayout {
-            found: layout,
-            supported: LAYOUT,
-        });
+        return Err(SnapshotError::UnsupportedLayout { found: layout, supported: LAYOUT });
     }
     // Before anything else is believed, so that damage is called damage wherever it is.
     let stated = Checksum(u128::from_be_bytes(*checksum));
@@ -88,9 +83,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<RingSnapshot, SnapshotError> {
     let topology = read_nodes(&mut reader)?;
     let tokens = read_tokens(&mut reader, partition_bits, topology.len())?;
     if !reader.rest.is_empty() {
-        return Err(SnapshotError::TrailingBytes {
-            count: reader.rest.len(),
-        });
+        return Err(SnapshotError::TrailingBytes { count: reader.rest.len() });
     }
     Ok(RingSnapshot {
         epoch,
@@ -110,17 +103,13 @@ fn read_previous_checksum(
 ) -> Result<Option<Checksum>, SnapshotError> {
     let checksum = u128::from_be_bytes(reader.array::<CHECKSUM_BYTES>()?);
     if epoch == Epoch::ZERO {
-        return Err(SnapshotError::Malformed {
-            reason: "a published ring has an epoch above 0",
-        });
+        return Err(SnapshotError::Malformed { reason: "a published ring has an epoch above 0" });
     }
     if epoch != Epoch::ZERO.next() {
         return Ok(Some(Checksum(checksum)));
     }
     if checksum != 0 {
-        return Err(SnapshotError::Malformed {
-            reason: "the first ring names a predecessor",
-        });
+        return Err(SnapshotError::Malformed { reason: "the first ring names a predecessor" });
     }
     Ok(None)
 }
@@ -137,30 +126,20 @@ fn read_hash_spec(reader: &mut Reader<'_>) -> Result<HashSpec, SnapshotError> {
 fn read_nodes(reader: &mut Reader<'_>) -> Result<Topology, SnapshotError> {
     let count = usize::from(reader.u16()?);
     if count > NODES_MAX {
-        return Err(SnapshotError::Malformed {
-            reason: "too many nodes",
-        });
+        return Err(SnapshotError::Malformed { reason: "too many nodes" });
     }
     reader.expect_at_least(count * NODE_BYTES_MIN)?;
     let mut nodes: Vec<NodeSpec> = Vec::with_capacity(count);
     for _ in 0..count {
         let id = NodeId::from_u128(u128::from_be_bytes(reader.array()?));
         if nodes.last().is_some_and(|last| last.id >= id) {
-            return Err(SnapshotError::Malformed {
-                reason: "nodes are not in order of identity",
-            });
+            return Err(SnapshotError::Malformed { reason: "nodes are not in order of identity" });
         }
         let state = state_of(reader.u8()?)?;
         let weight = Weight::new(reader.u32()?)?;
         let name = NodeName::parse(reader.text()?)?;
         let zone = Zone::parse(reader.text()?)?;
-        nodes.push(NodeSpec {
-            id,
-            name,
-            zone,
-            weight,
-            state,
-        });
+        nodes.push(NodeSpec { id, name, zone, weight, state });
     }
     Ok(Topology::new(nodes)?)
 }
@@ -172,36 +151,23 @@ fn read_tokens(
 ) -> Result<Box<[PackedToken]>, SnapshotError> {
     let count = reader.u32()? as usize;
     if count > TOKENS_MAX {
-        return Err(SnapshotError::Malformed {
-            reason: "too many tokens",
-        });
+        return Err(SnapshotError::Malformed { reason: "too many tokens" });
     }
     reader.expect_at_least(count * TOKEN_BYTES)?;
     let mut tokens: Vec<PackedToken> = Vec::with_capacity(count);
     for _ in 0..count {
         let Some(partition) = partition_bits.partition(reader.u32()?) else {
-            return Err(SnapshotError::Malformed {
-                reason: "a token's partition does not exist",
-            });
+            return Err(SnapshotError::Malformed { reason: "a token's partition does not exist" });
         };
         let rank = reader.u16()?;
         let node = usize::from(reader.u16()?);
         if node >= node_count {
-            return Err(SnapshotError::Malformed {
-                reason: "a token's node does not exist",
-            });
+            return Err(SnapshotError::Malformed { reason: "a token's node does not exist" });
         }
         let node = NodeIndex::from_usize(node);
-        let token = PackedToken {
-            partition,
-            rank,
-            node,
-            index: reader.u32()?,
-        };
+        let token = PackedToken { partition, rank, node, index: reader.u32()? };
         if tokens.last().is_some_and(|last| *last >= token) {
-            return Err(SnapshotError::Malformed {
-                reason: "tokens are not in ring order",
-            });
+            return Err(SnapshotError::Malformed { reason: "tokens are not in ring order" });
         }
         tokens.push(token);
     }
@@ -221,12 +187,8 @@ const fn state_code(state: NodeState) -> u8 {
 }
 
 fn state_of(code: u8) -> Result<NodeState, SnapshotError> {
-    let known = NodeState::ALL
-        .into_iter()
-        .find(|state| state_code(*state) == code);
-    known.ok_or(SnapshotError::Malformed {
-        reason: "unknown node state",
-    })
+    let known = NodeState::ALL.into_iter().find(|state| state_code(*state) == code);
+    known.ok_or(SnapshotError::Malformed { reason: "unknown node state" })
 }
 
 fn put_text(out: &mut Vec<u8>, text: &str) {
@@ -241,19 +203,13 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn take(&mut self, count: usize) -> Result<&'a [u8], SnapshotError> {
-        let (taken, rest) = self
-            .rest
-            .split_at_checked(count)
-            .ok_or(SnapshotError::Truncated)?;
+        let (taken, rest) = self.rest.split_at_checked(count).ok_or(SnapshotError::Truncated)?;
         self.rest = rest;
         Ok(taken)
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], SnapshotError> {
-        Ok(self
-            .take(N)?
-            .try_into()
-            .expect("take returns as many bytes as asked for"))
+        Ok(self.take(N)?.try_into().expect("take returns as many bytes as asked for"))
     }
 
     fn u8(&mut self) -> Result<u8, SnapshotError> {
@@ -275,17 +231,12 @@ impl<'a> Reader<'a> {
     fn text(&mut self) -> Result<&'a str, SnapshotError> {
         let count = usize::from(self.u8()?);
         let bytes = self.take(count)?;
-        std::str::from_utf8(bytes).map_err(|_| SnapshotError::Malformed {
-            reason: "text is not UTF-8",
-        })
+        std::str::from_utf8(bytes)
+            .map_err(|_| SnapshotError::Malformed { reason: "text is not UTF-8" })
     }
 
     /// Checked before memory is set aside for entries that a lying count promises.
     fn expect_at_least(&self, count: usize) -> Result<(), SnapshotError> {
-        if self.rest.len() < count {
-            Err(SnapshotError::Truncated)
-        } else {
-            Ok(())
-        }
+        if self.rest.len() < count { Err(SnapshotError::Truncated) } else { Ok(()) }
     }
 }

@@ -63,10 +63,7 @@ impl TryFrom<RawSnapshot> for RingSnapshot {
         snapshot.verify_tokens()?;
         let computed = Checksum::of(&codec::encode_body(&snapshot));
         if computed != raw.checksum {
-            return Err(SnapshotError::ChecksumMismatch {
-                stated: raw.checksum,
-                computed,
-            });
+            return Err(SnapshotError::ChecksumMismatch { stated: raw.checksum, computed });
         }
         Ok(snapshot)
     }

@@ -72,22 +72,15 @@ fn golden_parts(activated_at_ms: u64) -> SnapshotParts {
     ];
     let partition_bits = PartitionBits::new(2).unwrap();
     // Deliberately not in ring order.
-    let tokens = [
-        (2, 7, 1, 1),
-        (2, 7, 0, 1),
-        (1, 1, 0, 0),
-        (0, 0, 1, 0),
-        (0, 0, 2, 0),
-        (1, 0, 2, 1),
-    ]
-    .map(
-        |(partition, rank, node, index): (u32, u16, usize, u32)| Token {
-            position: partition_bits.last_hash(PartitionId::new(partition)),
-            rank,
-            node: nodes[node].id,
-            index,
-        },
-    );
+    let tokens =
+        [(2, 7, 1, 1), (2, 7, 0, 1), (1, 1, 0, 0), (0, 0, 1, 0), (0, 0, 2, 0), (1, 0, 2, 1)].map(
+            |(partition, rank, node, index): (u32, u16, usize, u32)| Token {
+                position: partition_bits.last_hash(PartitionId::new(partition)),
+                rank,
+                node: nodes[node].id,
+                index,
+            },
+        );
     SnapshotParts {
         partition_bits,
         replication_factor: ReplicationFactor::DEFAULT,
@@ -119,14 +112,8 @@ fn the_golden_documents_are_written_and_read_to_the_byte() {
         assert_eq!(snapshot.canonical_bytes(), unhex(hex));
         assert_eq!(snapshot.checksum().to_string(), checksum);
         assert_eq!(checksum.parse(), Ok(snapshot.checksum()));
-        assert_eq!(
-            RingSnapshot::from_canonical_bytes(&unhex(hex)).as_ref(),
-            Ok(snapshot)
-        );
-        assert!(
-            DOCUMENT.contains(hex) && DOCUMENT.contains(checksum),
-            "docs/ring-format.md"
-        );
+        assert_eq!(RingSnapshot::from_canonical_bytes(&unhex(hex)).as_ref(), Ok(snapshot));
+        assert!(DOCUMENT.contains(hex) && DOCUMENT.contains(checksum), "docs/ring-format.md");
     }
 }
 
@@ -140,14 +127,8 @@ fn the_golden_ring_gives_the_documented_owners() {
         ("user/42", 0xd0c8_b567_05d1_a786, 3, "n2 n3 n1"),
     ] {
         let placement = ring.locate(key.as_bytes());
-        assert_eq!(
-            (placement.key_hash, placement.partition.get()),
-            (hash, partition)
-        );
-        let names = ring
-            .owners(placement.partition)
-            .iter()
-            .map(|o| ring.node(*o).name.as_str());
+        assert_eq!((placement.key_hash, placement.partition.get()), (hash, partition));
+        let names = ring.owners(placement.partition).iter().map(|o| ring.node(*o).name.as_str());
         assert_eq!(names.collect::<Vec<_>>().join(" "), owners);
         let row = format!("| {hash:016x} | {partition} | {owners} |");
         assert!(DOCUMENT.contains(&row), "docs/ring-format.md lacks {row}");
@@ -161,23 +142,15 @@ fn json_shows_named_fields_and_is_verified() {
     assert_eq!(json["epoch"], 2);
     assert_eq!(json["hash"]["algorithm"], "xxh3-64");
     assert_eq!(json["nodes"][1]["state"], "draining");
-    assert_eq!(
-        json["nodes"][1]["id"],
-        "00000000-0000-4000-8000-000000000002"
-    );
+    assert_eq!(json["nodes"][1]["id"], "00000000-0000-4000-8000-000000000002");
     assert_eq!(json["tokens"][0]["position"], u64::MAX >> 2);
     assert_eq!(json["previous_checksum"], GOLDEN[0].0);
-    assert_eq!(
-        serde_json::from_value::<RingSnapshot>(json.clone()).unwrap(),
-        *snapshot
-    );
+    assert_eq!(serde_json::from_value::<RingSnapshot>(json.clone()).unwrap(), *snapshot);
 
     let refused = |path: &str, value: serde_json::Value| {
         let mut json = json.clone();
         *json.pointer_mut(path).unwrap() = value;
-        serde_json::from_value::<RingSnapshot>(json)
-            .unwrap_err()
-            .to_string()
+        serde_json::from_value::<RingSnapshot>(json).unwrap_err().to_string()
     };
     assert!(refused("/epoch", 3.into()).contains("checksum"));
     assert!(refused("/epoch", 0.into()).contains("epoch above 0"));
@@ -207,19 +180,10 @@ fn each_kind_of_bad_document_is_named() {
     assert_eq!(read(b"RINGKV"), Err(SnapshotError::Truncated));
     assert_eq!(read(&[0; 300]), Err(SnapshotError::NotASnapshot));
     let newer = forged(&first, |bytes| bytes[7] = 2);
-    assert_eq!(
-        read(&newer),
-        Err(SnapshotError::UnsupportedLayout {
-            found: 2,
-            supported: 1
-        })
-    );
+    assert_eq!(read(&newer), Err(SnapshotError::UnsupportedLayout { found: 2, supported: 1 }));
     let mut damaged = first.canonical_bytes();
     damaged[40] ^= 1;
-    assert!(matches!(
-        read(&damaged),
-        Err(SnapshotError::ChecksumMismatch { .. })
-    ));
+    assert!(matches!(read(&damaged), Err(SnapshotError::ChecksumMismatch { .. })));
     let other_hash = forged(&first, |bytes| bytes[41..48].copy_from_slice(b"crc--64"));
     let error = read(&other_hash).unwrap_err().to_string();
     assert!(error.contains("crc--64"), "{error}");
@@ -251,15 +215,9 @@ fn each_kind_of_bad_document_is_named() {
         "tokens are not in ring order"
     );
     let idle = forged(&first, |bytes| bytes[tokens + 5 * 12 + 7] = 3);
-    assert!(matches!(
-        read(&idle),
-        Err(SnapshotError::TokenOfIdleNode { .. })
-    ));
+    assert!(matches!(read(&idle), Err(SnapshotError::TokenOfIdleNode { .. })));
     let double = forged(&first, |bytes| bytes[tokens + 2 * 12 + 11] = 0);
-    assert!(matches!(
-        read(&double),
-        Err(SnapshotError::DuplicateToken { index: 0, .. })
-    ));
+    assert!(matches!(read(&double), Err(SnapshotError::DuplicateToken { index: 0, .. })));
     let many = forged(&first, |bytes| bytes[tokens - 4..tokens].fill(0xff));
     assert_eq!(reason(&many), "too many tokens");
     let none = forged(&first, |bytes| {
@@ -285,19 +243,13 @@ fn publishing_refuses_tokens_that_fit_no_ring() {
         publish(&|parts| parts.tokens[0].node = stranger),
         Err(SnapshotError::UnknownTokenNode { node: stranger })
     );
-    assert_eq!(
-        publish(&|parts| parts.tokens.clear()),
-        Err(SnapshotError::NoTokens)
-    );
+    assert_eq!(publish(&|parts| parts.tokens.clear()), Err(SnapshotError::NoTokens));
     let twice = publish(&|parts| parts.tokens.push(parts.tokens[0]));
     assert!(matches!(twice, Err(SnapshotError::DuplicateToken { .. })));
     let [first, _] = golden();
     let mut parts = golden_parts(0);
     parts.partition_bits = PartitionBits::new(1).unwrap();
-    assert_eq!(
-        RingSnapshot::publish(parts, Some(&first)),
-        Err(SnapshotError::KeySpaceChanged)
-    );
+    assert_eq!(RingSnapshot::publish(parts, Some(&first)), Err(SnapshotError::KeySpaceChanged));
 }
 
 #[test]
@@ -309,22 +261,12 @@ fn only_the_same_ring_or_its_direct_successor_follows() {
     assert_eq!(first.check_successor(&first), Ok(()));
     assert_eq!(first.check_successor(&second), Ok(()));
 
-    let older = SnapshotError::OlderEpoch {
-        current: Epoch::new(2),
-        offered: Epoch::new(1),
-    };
+    let older = SnapshotError::OlderEpoch { current: Epoch::new(2), offered: Epoch::new(1) };
     assert_eq!(second.check_successor(&first), Err(older.clone()));
     assert_eq!(second.check_newer(&first), Err(older));
-    let gap = SnapshotError::EpochGap {
-        current: Epoch::new(1),
-        offered: Epoch::new(3),
-    };
+    let gap = SnapshotError::EpochGap { current: Epoch::new(1), offered: Epoch::new(3) };
     assert_eq!(first.check_successor(&third), Err(gap));
-    assert_eq!(
-        first.check_newer(&third),
-        Ok(()),
-        "a client that slept takes the newest"
-    );
+    assert_eq!(first.check_newer(&third), Ok(()), "a client that slept takes the newest");
 
     let rival = RingSnapshot::publish(golden_parts(4), None).unwrap();
     let conflict = first.check_successor(&rival).unwrap_err();
@@ -335,10 +277,7 @@ fn only_the_same_ring_or_its_direct_successor_follows() {
     let finer = Plan::balanced(3, 3).ring(&equal_nodes(3, 3), None);
     let finer = Plan::balanced(3, 3).ring(&equal_nodes(3, 3), Some(&finer));
     let finer = Plan::balanced(3, 3).ring(&equal_nodes(3, 3), Some(&finer));
-    assert_eq!(
-        first.check_newer(finer.snapshot()),
-        Err(SnapshotError::KeySpaceChanged)
-    );
+    assert_eq!(first.check_newer(finer.snapshot()), Err(SnapshotError::KeySpaceChanged));
 }
 
 #[test]

@@ -15,9 +15,7 @@ fn hashes(count: u32) -> impl Iterator<Item = u64> {
 
 #[test]
 fn jump_gives_the_published_vectors() {
-    let hundred = [
-        0, 55, 62, 8, 45, 59, 86, 97, 82, 59, 73, 37, 17, 56, 86, 21, 90, 37, 38, 83,
-    ];
+    let hundred = [0, 55, 62, 8, 45, 59, 86, 97, 82, 59, 73, 37, 17, 56, 86, 21, 90, 37, 38, 83];
     for (key, expected) in hundred.into_iter().enumerate() {
         assert_eq!(jump(key as u64, buckets(100)), expected, "key {key}");
     }
@@ -57,10 +55,7 @@ fn rendezvous_moves_only_the_keys_of_the_node_that_leaves() {
         let after = rendezvous(hash, &nodes[..9]).unwrap();
         assert!(before == 9 || after == before);
     }
-    assert!(
-        shares.iter().all(|share| (1_850..2_150).contains(share)),
-        "{shares:?}"
-    );
+    assert!(shares.iter().all(|share| (1_850..2_150).contains(share)), "{shares:?}");
     assert_eq!(rendezvous(1, &[]), None);
 }
 
@@ -68,9 +63,7 @@ fn rendezvous_moves_only_the_keys_of_the_node_that_leaves() {
 fn weighted_rendezvous_follows_the_weights_and_moves_keys_only_to_the_heavier_node() {
     let weights = |last: u32| -> Vec<(NodeId, Weight)> {
         let pairs = [1, 2, 3, last].into_iter().zip(1..);
-        pairs
-            .map(|(w, id)| (NodeId::from_u128(id), Weight::new(w).unwrap()))
-            .collect()
+        pairs.map(|(w, id)| (NodeId::from_u128(id), Weight::new(w).unwrap())).collect()
     };
     let (before, after) = (weights(4), weights(6));
     let mut shares = [0.0_f64; 4];
@@ -93,20 +86,13 @@ fn a_fixed_table_moves_the_fewest_partitions() {
     let mut table = FixedTable::new(bits, buckets(1));
     for count in 2..60 {
         let grown = table.resized(buckets(count));
-        let moved = table
-            .buckets()
-            .iter()
-            .zip(grown.buckets())
-            .filter(|(a, b)| a != b);
+        let moved = table.buckets().iter().zip(grown.buckets()).filter(|(a, b)| a != b);
         assert_eq!(moved.count(), 1024 / count as usize, "to {count} buckets");
         table = grown;
     }
     let shrunk = table.resized(buckets(40));
     for (before, after) in table.buckets().iter().zip(shrunk.buckets()) {
-        assert!(
-            before == after || *before >= 40,
-            "only the buckets that leave give"
-        );
+        assert!(before == after || *before >= 40, "only the buckets that leave give");
     }
     assert_eq!(shrunk.bucket(u64::MAX), shrunk.buckets()[1023]);
 }

@@ -8,11 +8,7 @@ const BITS: u8 = 16;
 
 fn share(ring: &Ring, node: &NodeSpec) -> f64 {
     let balance = Balance::of(ring);
-    let load = balance
-        .nodes
-        .iter()
-        .find(|load| load.id == node.id)
-        .unwrap();
+    let load = balance.nodes.iter().find(|load| load.id == node.id).unwrap();
     f64::from(load.copies) / f64::from(ring.partition_bits().count())
 }
 
@@ -59,10 +55,7 @@ fn an_added_node_takes_its_share_and_moves_nothing_else() {
         .collect();
     let (mean, deviation) = mean_and_deviation(&taken);
     // Three standard errors of 24 samples around 0.0323 with a deviation of 0.0020.
-    assert!(
-        (mean - 0.0323).abs() < 3.0 * 0.0020 / 24_f64.sqrt(),
-        "{mean}"
-    );
+    assert!((mean - 0.0323).abs() < 3.0 * 0.0020 / 24_f64.sqrt(), "{mean}");
     assert!((0.0012..0.0029).contains(&deviation), "{deviation}");
 }
 
@@ -76,18 +69,10 @@ fn of_four_nodes_the_keys_of_one_that_leaves_spread_over_the_three_others() {
     let moved = diff.copies_moved as f64 / 65536.0;
     assert!((moved - 0.25).abs() < 0.06, "{moved}");
     for change in &diff.partitions {
-        assert_eq!(
-            change.lost,
-            [nodes[3].id],
-            "only the keys of the node that left"
-        );
+        assert_eq!(change.lost, [nodes[3].id], "only the keys of the node that left");
     }
     for heir in &nodes[..3] {
-        let gained = diff
-            .partitions
-            .iter()
-            .filter(|change| change.gained == [heir.id])
-            .count();
+        let gained = diff.partitions.iter().filter(|change| change.gained == [heir.id]).count();
         let part = gained as f64 / diff.copies_moved as f64;
         assert!((0.2..0.5).contains(&part), "{}: {part}", heir.name);
     }

@@ -27,11 +27,7 @@ fn the_key_hash_is_xxh3_64_of_the_raw_bytes() {
         (2048, 0xDD59_E2C3_A5F0_38E0),
     ];
     for (length, expected) in vectors {
-        assert_eq!(
-            key_hash(&sanity_buffer(length)),
-            expected,
-            "length {length}"
-        );
+        assert_eq!(key_hash(&sanity_buffer(length)), expected, "length {length}");
     }
 }
 
@@ -74,14 +70,8 @@ fn partitions_cut_the_hash_space_without_gap_or_overlap() {
 
 #[test]
 fn another_hash_is_refused_by_name() {
-    let other = HashSpec {
-        algorithm: "murmur3".into(),
-        ..HashSpec::CURRENT
-    };
+    let other = HashSpec { algorithm: "murmur3".into(), ..HashSpec::CURRENT };
     let error = other.ensure_supported().unwrap_err().to_string();
-    assert!(
-        error.contains("murmur3") && error.contains("xxh3-64"),
-        "{error}"
-    );
+    assert!(error.contains("murmur3") && error.contains("xxh3-64"), "{error}");
     assert_eq!(HashSpec::CURRENT.ensure_supported(), Ok(()));
 }

@@ -13,9 +13,7 @@ fn nodes() -> impl Strategy<Value = Vec<NodeSpec>> {
     let traits = proptest::collection::vec((0..6_usize, 1..=4_u32), 1..=12);
     (traits, any::<u16>()).prop_map(|(traits, offset)| {
         let numbered = traits.into_iter().zip(u32::from(offset)..);
-        numbered
-            .map(|((zone, weight), number)| node(number, zone, weight))
-            .collect()
+        numbered.map(|((zone, weight), number)| node(number, zone, weight)).collect()
     })
 }
 
@@ -33,11 +31,7 @@ fn any_plan() -> impl Strategy<Value = Plan> {
 }
 
 fn count_zones(nodes: &[NodeSpec]) -> usize {
-    nodes
-        .iter()
-        .map(|node| &node.zone)
-        .collect::<BTreeSet<_>>()
-        .len()
+    nodes.iter().map(|node| &node.zone).collect::<BTreeSet<_>>().len()
 }
 
 /// Whether no zone holds two owners more than another zone that has a node to spare.
@@ -52,9 +46,7 @@ fn is_spread_evenly(ring: &Ring, owners: &[NodeId]) -> bool {
         }
     }
     let most = zones.values().map(|(used, _)| *used).max().unwrap();
-    zones
-        .values()
-        .all(|(used, spare)| *spare == 0 || used + 1 >= most)
+    zones.values().all(|(used, spare)| *spare == 0 || used + 1 >= most)
 }
 
 /// Loads of two nodes, where one unit could go from the first to the second: they are even when
@@ -66,11 +58,7 @@ fn is_even(giver: (u32, u32), taker: (u32, u32)) -> bool {
 
 /// Failing cases are written into the tests by hand, not into a file beside them.
 fn config() -> ProptestConfig {
-    ProptestConfig {
-        cases: 128,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    }
+    ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() }
 }
 
 proptest! {

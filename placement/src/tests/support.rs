@@ -22,9 +22,7 @@ pub(crate) fn node(number: u32, zone: usize, weight: u32) -> NodeSpec {
 
 /// Nodes of weight 1, dealt to the zones in turn.
 pub(crate) fn equal_nodes(count: u32, zones: usize) -> Vec<NodeSpec> {
-    (0..count)
-        .map(|number| node(number, number as usize % zones, 1))
-        .collect()
+    (0..count).map(|number| node(number, number as usize % zones, 1)).collect()
 }
 
 /// How a ring is to be made.
@@ -38,21 +36,11 @@ pub(crate) struct Plan {
 
 impl Plan {
     pub(crate) fn balanced(bits: u8, replicas: u8) -> Self {
-        Self {
-            bits,
-            replicas,
-            vnodes: 0,
-            policy: TokenPolicy::Balanced,
-        }
+        Self { bits, replicas, vnodes: 0, policy: TokenPolicy::Balanced }
     }
 
     pub(crate) fn random(bits: u8, replicas: u8, vnodes: u32) -> Self {
-        Self {
-            bits,
-            replicas,
-            vnodes,
-            policy: TokenPolicy::Random,
-        }
+        Self { bits, replicas, vnodes, policy: TokenPolicy::Random }
     }
 
     pub(crate) fn tokens(&self, nodes: &[NodeSpec], previous: Option<&Ring>) -> Vec<Token> {

@@ -19,6 +19,10 @@ mod layout;
 mod level;
 mod primaries;
 
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
+
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::Token;
@@ -74,12 +78,7 @@ fn owners_before(nodes: &[&NodeSpec], previous: &RingSnapshot) -> Rows {
     let (table, row) = partition_table(previous);
     table
         .chunks_exact(row)
-        .map(|owners| {
-            owners
-                .iter()
-                .filter_map(|index| place[index.as_usize()])
-                .collect()
-        })
+        .map(|owners| owners.iter().filter_map(|index| place[index.as_usize()]).collect())
         .collect()
 }
 

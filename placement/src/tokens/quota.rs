@@ -20,8 +20,7 @@ impl Share {
 
     /// What is left beyond the whole part; nothing for a share that was rounded up.
     fn fraction(self) -> u128 {
-        self.0
-            .saturating_sub((self.whole() as u128) << FRACTION_BITS)
+        self.0.saturating_sub((self.whole() as u128) << FRACTION_BITS)
     }
 }
 
@@ -47,13 +46,9 @@ pub(crate) fn divide(total: usize, claims: &[Claim]) -> Vec<usize> {
     let capacity: usize = claims.iter().map(|claim| claim.cap).sum();
     let total = total.min(capacity);
     let height = claims.iter().map(|claim| claim.cap).max().unwrap_or(0);
-    let level = water_level(total, height, |level| {
-        claims.iter().map(|claim| share_at(claim, level)).sum()
-    });
-    let shares: Vec<Share> = claims
-        .iter()
-        .map(|claim| Share(share_at(claim, level)))
-        .collect();
+    let level =
+        water_level(total, height, |level| claims.iter().map(|claim| share_at(claim, level)).sum());
+    let shares: Vec<Share> = claims.iter().map(|claim| Share(share_at(claim, level))).collect();
     let caps: Vec<usize> = claims.iter().map(|claim| claim.cap).collect();
     let held: Vec<usize> = claims.iter().map(|claim| claim.held).collect();
     round(total, &shares, &caps, &held)
@@ -70,35 +65,19 @@ pub(super) struct Group {
 /// even as the groups' bounds and the claims' caps allow. Answers claim by claim, group by group.
 pub(super) fn divide_in_groups(total: usize, groups: &[Group]) -> Vec<Vec<usize>> {
     let group_share = |group: &Group, level: u128| {
-        let sum: u128 = group
-            .claims
-            .iter()
-            .map(|claim| share_at(claim, level))
-            .sum();
-        sum.clamp(
-            (group.floor as u128) << FRACTION_BITS,
-            (group.cap as u128) << FRACTION_BITS,
-        )
+        let sum: u128 = group.claims.iter().map(|claim| share_at(claim, level)).sum();
+        sum.clamp((group.floor as u128) << FRACTION_BITS, (group.cap as u128) << FRACTION_BITS)
     };
     let height = groups.iter().map(|group| group.cap).max().unwrap_or(0);
     let level = water_level(total, height, |level| {
         groups.iter().map(|group| group_share(group, level)).sum()
     });
-    let shares: Vec<Share> = groups
-        .iter()
-        .map(|group| Share(group_share(group, level)))
-        .collect();
+    let shares: Vec<Share> = groups.iter().map(|group| Share(group_share(group, level))).collect();
     let caps: Vec<usize> = groups.iter().map(|group| group.cap).collect();
-    let held: Vec<usize> = groups
-        .iter()
-        .map(|group| group.claims.iter().map(|claim| claim.held).sum())
-        .collect();
+    let held: Vec<usize> =
+        groups.iter().map(|group| group.claims.iter().map(|claim| claim.held).sum()).collect();
     let totals = round(total, &shares, &caps, &held);
-    groups
-        .iter()
-        .zip(totals)
-        .map(|(group, total)| divide(total, &group.claims))
-        .collect()
+    groups.iter().zip(totals).map(|(group, total)| divide(total, &group.claims)).collect()
 }
 
 /// The highest level at which the filled amount does not exceed `total`.
@@ -125,12 +104,7 @@ fn round(total: usize, shares: &[Share], caps: &[usize], held: &[usize]) -> Vec<
     let mut order: Vec<usize> = (0..shares.len()).collect();
     order.sort_by_key(|&i| {
         let fraction = shares[i].fraction();
-        (
-            fraction == 0,
-            held[i] <= whole[i],
-            std::cmp::Reverse(fraction),
-            i,
-        )
+        (fraction == 0, held[i] <= whole[i], std::cmp::Reverse(fraction), i)
     });
     for &i in &order {
         if left > 0 && whole[i] < caps[i] {
@@ -146,14 +120,7 @@ mod tests {
     use super::{Claim, Group, divide, divide_in_groups};
 
     fn claims(weights: &[u32], cap: usize) -> Vec<Claim> {
-        weights
-            .iter()
-            .map(|&weight| Claim {
-                weight,
-                cap,
-                held: 0,
-            })
-            .collect()
+        weights.iter().map(|&weight| Claim { weight, cap, held: 0 }).collect()
     }
 
     #[test]
@@ -174,30 +141,16 @@ mod tests {
     #[test]
     fn units_left_by_rounding_stay_where_they_are() {
         let held = [0, 34, 34, 33, 35];
-        let claims: Vec<Claim> = held
-            .iter()
-            .map(|&held| Claim {
-                weight: 1,
-                cap: 200,
-                held,
-            })
-            .collect();
+        let claims: Vec<Claim> =
+            held.iter().map(|&held| Claim { weight: 1, cap: 200, held }).collect();
         assert_eq!(divide(168, &claims), [33, 34, 34, 33, 34]);
     }
 
     #[test]
     fn a_group_at_its_bound_does_not_disturb_the_others() {
-        let group = |weights: &[u32]| Group {
-            claims: claims(weights, 100),
-            floor: 0,
-            cap: 100,
-        };
+        let group = |weights: &[u32]| Group { claims: claims(weights, 100), floor: 0, cap: 100 };
         let shares = divide_in_groups(200, &[group(&[1; 8]), group(&[1]), group(&[1])]);
-        assert_eq!(
-            shares[0].iter().sum::<usize>(),
-            100,
-            "eight nodes would like 160 of 200"
-        );
+        assert_eq!(shares[0].iter().sum::<usize>(), 100, "eight nodes would like 160 of 200");
         assert_eq!([shares[1][0], shares[2][0]], [50, 50]);
     }
 }

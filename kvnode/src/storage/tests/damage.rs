@@ -7,10 +7,11 @@ use std::fs;
 use std::path::Path;
 
 use kvcore::Generation;
+use kvcore::storage::WriteOp;
 use tempfile::TempDir;
 
 use super::support::*;
-use crate::storage::{Damage, OpenError};
+use crate::storage::{Damage, OpenError, StoreHandle};
 
 const RECORDS: u32 = 40;
 
@@ -69,6 +70,27 @@ fn a_torn_last_record_costs_the_last_batch_alone() {
     let half = offsets(&bytes)[20] + 3;
     fs::write(path, &bytes[..half]).unwrap();
     assert!(records_in(copy.path()) < RECORDS - 1);
+}
+
+#[test]
+fn a_store_opens_crash_after_crash() {
+    let mut fixture = Fixture::with_replica(1);
+    for cycle in 0..5_u32 {
+        for number in 0..20 {
+            fixture.put(1, &(cycle * 20 + number).to_be_bytes(), record(1, &[b'v'; 100]));
+        }
+        let directory = fixture.crash();
+        let (path, bytes) = newest_log(&directory);
+        fs::write(path, &bytes[..bytes.len() - 30]).unwrap();
+        let (database, boot) = open(directory.path());
+        assert_eq!(boot.replicas.len(), 1);
+        fixture = Fixture { store: StoreHandle::new(database.clone()), database, directory };
+        for number in 0..20 {
+            let key = (cycle * 20 + number).to_be_bytes();
+            let found = fixture.database.get(PARTITION, Generation(1), &key).unwrap();
+            assert_eq!(found.is_some(), number < 19, "cycle {cycle}, record {number}");
+        }
+    }
 }
 
 #[test]
@@ -181,6 +203,55 @@ fn a_lost_or_shortened_log_file_refuses_to_open() {
             "log file {number} shortened"
         );
     }
+}
+
+#[test]
+fn a_hole_between_two_log_files_that_were_not_synced_refuses_to_open() {
+    let mut fixture = Fixture::with_replica(1);
+    let elsewhere = kvcore::GroupId::from_raw(999);
+    // The first memtable of `log` that fills is kept for a second one: a new log file begins, and
+    // nothing syncs the old one.
+    for number in 0..36_u32 {
+        let entries = vec![entry(u64::from(number), 1, &varied_bytes(1, 1 << 20))];
+        fixture.write(vec![
+            WriteOp::Append { group: elsewhere, entries },
+            put(1, &number.to_be_bytes(), record(1, b"v")),
+        ]);
+    }
+    let logs = files(fixture.directory.path(), "log");
+    assert_eq!(logs.len(), 2, "{logs:?}");
+    let copy = fixture.crash();
+    let log = copy.path().join("db").join(logs[0].file_name().unwrap());
+    let bytes = fs::read(&log).unwrap();
+    fs::write(&log, &bytes[..bytes.len() - 20]).unwrap();
+    assert!(matches!(
+        try_open(copy.path()),
+        Err(OpenError::Damaged { source: Damage::Engine(_), .. })
+    ));
+}
+
+#[test]
+fn a_lost_table_file_refuses_to_open() {
+    let mut fixture = store_with_a_log();
+    fixture.put(1, b"k", record(1, b"v"));
+    fixture.flush();
+    for table in files(fixture.directory.path(), "sst") {
+        let copy = fixture.crash();
+        fs::remove_file(copy.path().join("db").join(table.file_name().unwrap())).unwrap();
+        let error = try_open(copy.path()).unwrap_err();
+        assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_store_that_may_not_be_opened_now_is_not_called_damaged() {
+    let fixture = store_with_a_log();
+    let copy = fixture.crash();
+    // A directory where RocksDB wants to write a file: an error of the operating system.
+    fs::remove_file(copy.path().join("db/LOCK")).unwrap();
+    fs::create_dir(copy.path().join("db/LOCK")).unwrap();
+    let error = try_open(copy.path()).unwrap_err();
+    assert!(matches!(error, OpenError::Unavailable { .. }), "{error}");
 }
 
 #[test]

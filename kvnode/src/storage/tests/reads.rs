@@ -123,3 +123,10 @@ fn the_disk_guard_refuses_below_its_reserve() {
     let missing = DiskGuard::new(&directory.path().join("missing"), 1);
     assert!(missing.check().is_err());
 }
+
+#[test]
+fn every_published_property_is_one_of_rocksdb() {
+    let fixture = Fixture::new();
+    assert_eq!(fixture.database.unanswered_properties(), Vec::<&str>::new());
+    fixture.database.publish_stats();
+}

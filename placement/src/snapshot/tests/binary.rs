@@ -114,14 +114,9 @@ fn binary_formats_carry_the_canonical_bytes_and_verify_them() {
     let [snapshot, _] = golden();
     let bytes = snapshot.serialize(OneByteString).unwrap();
     assert_eq!(bytes, snapshot.canonical_bytes());
-    assert_eq!(
-        RingSnapshot::deserialize(FromBytes(bytes.clone())),
-        Ok(snapshot)
-    );
+    assert_eq!(RingSnapshot::deserialize(FromBytes(bytes.clone())), Ok(snapshot));
     let mut damaged = bytes;
     damaged[20] ^= 1;
-    let error = RingSnapshot::deserialize(FromBytes(damaged))
-        .unwrap_err()
-        .to_string();
+    let error = RingSnapshot::deserialize(FromBytes(damaged)).unwrap_err().to_string();
     assert!(error.contains("checksum"), "{error}");
 }

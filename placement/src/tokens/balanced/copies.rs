@@ -38,19 +38,11 @@ impl<'a> Copies<'a> {
         for node in rows.iter().flatten() {
             held[*node] += 1;
         }
-        Self {
-            layout,
-            rows,
-            held,
-            partitions_of: vec![Vec::new(); layout.nodes()],
-        }
+        Self { layout, rows, held, partitions_of: vec![Vec::new(); layout.nodes()] }
     }
 
     fn in_zone(&self, partition: usize, zone: usize) -> usize {
-        self.rows[partition]
-            .iter()
-            .filter(|node| self.layout.zone_of[**node] == zone)
-            .count()
+        self.rows[partition].iter().filter(|node| self.layout.zone_of[**node] == zone).count()
     }
 
     fn has_extra(&self, partition: usize, zone: usize) -> bool {
@@ -60,10 +52,7 @@ impl<'a> Copies<'a> {
     /// Differs for equally full nodes, and differently for each partition.
     fn fill(&self, node: Node, partition: usize) -> (Fill, u64) {
         let jitter = self.layout.tie_break(node, partition);
-        (
-            Fill::new(self.held[node], self.layout.quota[node], jitter),
-            jitter,
-        )
+        (Fill::new(self.held[node], self.layout.quota[node], jitter), jitter)
     }
 
     /// Gives up copies that the layout has no room for: a zone holds too many, or too many zones
@@ -154,10 +143,7 @@ impl<'a> Copies<'a> {
             held[*primary] += 1;
         }
         let quotas = self.layout.primary_quotas(&self.layout.quota, &held);
-        held.iter()
-            .zip(quotas)
-            .map(|(held, quota)| held.saturating_sub(quota))
-            .collect()
+        held.iter().zip(quotas).map(|(held, quota)| held.saturating_sub(quota)).collect()
     }
 }
 
@@ -186,9 +172,8 @@ impl Units for Copies<'_> {
             return;
         }
         let zones_of_row = row.iter().map(|node| layout.zone_of[*node]);
-        let with_extra: Vec<usize> = zones_of_row
-            .filter(|zone| self.has_extra(partition, *zone))
-            .collect();
+        let with_extra: Vec<usize> =
+            zones_of_row.filter(|zone| self.has_extra(partition, *zone)).collect();
         let from = layout.zone_of[holder];
         let may_leave = with_extra.contains(&from);
         let may_enter = |zone: usize| {

@@ -35,11 +35,7 @@ impl Layout {
         zones.dedup();
         let zone_of: Vec<usize> = nodes
             .iter()
-            .map(|node| {
-                zones
-                    .binary_search(&&node.zone)
-                    .expect("collected from these nodes")
-            })
+            .map(|node| zones.binary_search(&&node.zone).expect("collected from these nodes"))
             .collect();
         let mut nodes_in_zone = vec![Vec::new(); zones.len()];
         for (node, zone) in zone_of.iter().enumerate() {
@@ -48,10 +44,7 @@ impl Layout {
 
         let owners_per_partition = replication_factor.as_usize().min(nodes.len());
         let (rounds, extras_per_partition) = full_rounds(&nodes_in_zone, owners_per_partition);
-        let base: Vec<usize> = nodes_in_zone
-            .iter()
-            .map(|nodes| nodes.len().min(rounds))
-            .collect();
+        let base: Vec<usize> = nodes_in_zone.iter().map(|nodes| nodes.len().min(rounds)).collect();
         let may_have_extra: Vec<bool> = nodes_in_zone
             .iter()
             .map(|nodes| extras_per_partition > 0 && nodes.len() > rounds)
@@ -103,11 +96,7 @@ impl Layout {
     /// Primaries that each node should have: by weight, and no more than it has copies.
     pub(super) fn primary_quotas(&self, copies: &[usize], held: &[usize]) -> Vec<usize> {
         let claims: Vec<Claim> = (0..self.nodes())
-            .map(|node| Claim {
-                weight: self.weights[node],
-                cap: copies[node],
-                held: held[node],
-            })
+            .map(|node| Claim { weight: self.weights[node], cap: copies[node], held: held[node] })
             .collect();
         divide(self.partitions, &claims)
     }
@@ -127,10 +116,7 @@ fn full_rounds(nodes_in_zone: &[Vec<Node>], owners: usize) -> (usize, usize) {
     let mut rounds = 0;
     let mut left = owners;
     loop {
-        let zones = nodes_in_zone
-            .iter()
-            .filter(|nodes| nodes.len() > rounds)
-            .count();
+        let zones = nodes_in_zone.iter().filter(|nodes| nodes.len() > rounds).count();
         if left < zones || left == 0 {
             return (rounds, left);
         }

@@ -41,10 +41,7 @@ impl Fill {
     pub(super) fn new(held: usize, quota: usize, jitter: u64) -> Self {
         let jitter = usize::from(jitter as u16);
         // At least one, so that a node with a quota of zero counts as fullest.
-        Self {
-            held: ((held << Self::JITTER_BITS) | jitter) + 1,
-            quota,
-        }
+        Self { held: ((held << Self::JITTER_BITS) | jitter) + 1, quota }
     }
 }
 
@@ -91,10 +88,7 @@ fn deficit(units: &impl Units, node: Node) -> usize {
 
 /// The emptiest of the nodes that are below their quota.
 fn emptiest_below(units: &impl Units, nodes: &[Node]) -> Option<Node> {
-    let below = nodes
-        .iter()
-        .copied()
-        .filter(|&node| deficit(units, node) > 0);
+    let below = nodes.iter().copied().filter(|&node| deficit(units, node) > 0);
     below.min_by_key(|&node| Fill::new(units.held(node), units.quota(node), 0))
 }
 
@@ -169,10 +163,7 @@ fn hand_along(units: &mut impl Units, chain: &[Node]) {
     };
     let wanted = surplus(units, first).min(deficit(units, last));
     let links = chain.windows(2).map(|link| (link[0], link[1]));
-    let carried = links
-        .clone()
-        .map(|(holder, taker)| capacity(units, holder, taker, wanted))
-        .min();
+    let carried = links.clone().map(|(holder, taker)| capacity(units, holder, taker, wanted)).min();
     for (holder, taker) in links.rev() {
         hand_to(units, holder, &[taker], carried.unwrap_or(0));
     }

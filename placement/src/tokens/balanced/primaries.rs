@@ -14,10 +14,7 @@ pub(super) fn assign(layout: &Layout, rows: &mut Rows, before: &Rows) {
         // The others in an order of their own for each partition, so that the load of a primary
         // that fails goes to many, and in the same order whoever else comes and goes.
         row.sort_unstable_by_key(|&node| {
-            (
-                Some(node) != primary_of[partition],
-                layout.tie_break(node, partition),
-            )
+            (Some(node) != primary_of[partition], layout.tie_break(node, partition))
         });
     }
 }
@@ -36,10 +33,7 @@ impl<'a> Primaries<'a> {
     /// Starts from the primaries that are still owners; the emptiest owner takes what they leave.
     fn new(layout: &'a Layout, rows: &'a Rows, before: &Rows) -> Self {
         let still_owner = |(row, before): (&Vec<Node>, &Vec<Node>)| {
-            before
-                .first()
-                .copied()
-                .filter(|primary| row.contains(primary))
+            before.first().copied().filter(|primary| row.contains(primary))
         };
         let mut primary_of: Vec<Option<Node>> = rows.iter().zip(before).map(still_owner).collect();
         let mut held = count(layout, primary_of.iter().flatten());
@@ -58,13 +52,7 @@ impl<'a> Primaries<'a> {
         for (partition, primary) in primary_of.iter().enumerate() {
             partitions_of[primary.expect("each was given one above")].push(partition);
         }
-        Self {
-            rows,
-            primary_of,
-            held,
-            quota,
-            partitions_of,
-        }
+        Self { rows, primary_of, held, quota, partitions_of }
     }
 }
 
@@ -127,12 +115,7 @@ impl Units for Primaries<'_> {
     fn takers(&self, partition: usize, holder: Node, among: &[Node], takers: &mut Vec<Node>) {
         if self.primary_of[partition] == Some(holder) {
             let row = &self.rows[partition];
-            takers.extend(
-                among
-                    .iter()
-                    .copied()
-                    .filter(|n| *n != holder && row.contains(n)),
-            );
+            takers.extend(among.iter().copied().filter(|n| *n != holder && row.contains(n)));
         }
     }
 

@@ -1,0 +1,158 @@
+//! A whole run: bad weather, then it clears and everything must work again.
+
+use kvcore::store::{Command, Condition};
+use kvcore::{Event, GroupId, Reply};
+
+use super::report::{Outcome, Violation};
+use super::weather::{MILLIS, SECONDS, Setup};
+use super::world::{Asker, Happening, World};
+
+/// By when every group must serve after the weather cleared.
+const RECOVERY: u64 = 30 * SECONDS;
+
+/// Runs a setup to its end.
+#[must_use]
+pub fn run(setup: Setup) -> Outcome {
+    let mut world = World::new(setup);
+    let violation = world.run_to_the_end().err();
+    Outcome { counters: world.counters, trace: world.trace(), simulated: world.now, violation }
+}
+
+impl World {
+    /// Runs through the weather, clears it, and asks for everything that must hold then.
+    ///
+    /// # Errors
+    /// The first violation.
+    pub fn run_to_the_end(&mut self) -> Result<(), Violation> {
+        self.run_for(self.setup.weather.length)?;
+        self.clear()?;
+        self.everything_serves_again()?;
+        self.i2_every_key_is_linearizable()
+    }
+
+    /// The weather clears: every node runs, every link and disk is well, nobody asks for more.
+    ///
+    /// # Errors
+    /// What a start on what is on disk breaks.
+    pub fn clear(&mut self) -> Result<(), Violation> {
+        self.clearing = true;
+        self.network.mend();
+        self.network.whole = true;
+        self.network.late_order = None;
+        for number in 0..self.nodes.len() {
+            let node = &mut self.nodes[number];
+            node.stalled_until = 0;
+            node.down_until = 0;
+            let incarnation = node.incarnation;
+            self.at(self.now, Happening::Resume { node: number, incarnation, one_by_one: false });
+            self.at(self.now, Happening::Start { node: number });
+        }
+        // Deeds that are on their way still end; cuts are mended once more after them.
+        self.run_for(3 * SECONDS)?;
+        self.network.mend();
+        for number in 0..self.nodes.len() {
+            self.at(self.now, Happening::Start { node: number });
+        }
+        Ok(())
+    }
+
+    /// Liveness: every group has a leader, takes a write, and brings all its replicas to one state.
+    ///
+    /// # Errors
+    /// What did not happen in time.
+    pub fn everything_serves_again(&mut self) -> Result<(), Violation> {
+        let until = self.now + RECOVERY;
+        let groups: Vec<GroupId> = self.founding.groups().collect();
+        for group in &groups {
+            self.takes_a_write(*group, until)?;
+        }
+        self.run_until("one state everywhere", until.saturating_sub(self.now), |world| {
+            groups.iter().all(|group| world.has_settled(*group))
+        })?;
+        let unanswered = self.asked.values().next();
+        if let Some(asked) = unanswered {
+            let seen = format!("{asked:?} was never answered; {}", self.picture());
+            return Err(Violation::new("answers", seen));
+        }
+        Ok(())
+    }
+
+    fn takes_a_write(&mut self, group: GroupId, until: u64) -> Result<(), Violation> {
+        loop {
+            if self.now >= until {
+                let seen = format!("group {group} takes no write: {}", self.picture());
+                return Err(Violation::new("liveness", seen));
+            }
+            self.finish_moves();
+            let Some(leader) = self.leader(group) else {
+                self.run_for(Self::MOVES_EVERY)?;
+                continue;
+            };
+            let request = match group.partition() {
+                Some(partition) => {
+                    self.put(leader, partition, &format!("end of {group}"), "reached")
+                }
+                None => self.register_again(leader),
+            };
+            let asked_at = self.now;
+            while !self.answers.contains_key(&request) && self.now < asked_at + 2 * SECONDS {
+                self.run_for(MILLIS)?;
+            }
+            let answer = self.answers.get(&request);
+            if matches!(answer, Some(Reply::Written(_) | Reply::Cluster(_))) {
+                return Ok(());
+            }
+            self.run_for(Self::MOVES_EVERY)?;
+        }
+    }
+
+    fn register_again(&mut self, leader: usize) -> u64 {
+        let command = kvcore::cluster::ClusterCommand::Register(super::world::registration(0));
+        self.ask(leader, GroupId::CLUSTER, Asker::Script, |reply| Event::Cluster { command, reply })
+    }
+
+    /// Asks a node to store a value; the answer will be found under the number.
+    pub fn put(
+        &mut self,
+        node: usize,
+        partition: placement::PartitionId,
+        key: &str,
+        value: &str,
+    ) -> u64 {
+        let command = Command::Put {
+            key: bytes::Bytes::copy_from_slice(key.as_bytes()),
+            value: bytes::Bytes::copy_from_slice(value.as_bytes()),
+            content_type: None,
+            condition: Condition::Always,
+        };
+        self.write(node, partition, command)
+    }
+
+    /// Asks a node for a write; the answer will be found under the number.
+    pub fn write(
+        &mut self,
+        node: usize,
+        partition: placement::PartitionId,
+        command: Command,
+    ) -> u64 {
+        let group = GroupId::of_partition(partition);
+        self.ask(node, group, Asker::Script, |reply| Event::Write { partition, command, reply })
+    }
+
+    /// Whether all members of a group have applied what its leader has.
+    fn has_settled(&self, group: GroupId) -> bool {
+        let Some((_, leader)) = self.leader_of(group) else { return false };
+        if leader.configuration.is_joint() || leader.applied != leader.last {
+            return false;
+        }
+        leader.configuration.members.iter().all(|member| {
+            let node = self.nodes.iter().position(|node| node.id == member.node);
+            let summary = node.and_then(|node| self.summary(node, group));
+            summary.is_some_and(|it| {
+                it.replica == member.replica
+                    && it.applied == leader.applied
+                    && it.state == leader.state
+            })
+        })
+    }
+}

@@ -1,0 +1,281 @@
+//! The nemesis: what goes wrong, and when. Deeds end by themselves after a while.
+
+use kvcore::group::Role;
+use kvcore::{Event, GroupId};
+
+use super::network::LateOrder;
+use super::weather::{Deeds, MILLIS, SECONDS};
+use super::world::{Asker, Happening, World};
+
+#[derive(Clone, Copy, Debug)]
+enum Deed {
+    Kill,
+    Power,
+    PowerAll,
+    Pause,
+    PauseFollowers,
+    Isolate,
+    CutOneWay,
+    Stall,
+    Transfer,
+    LateOrder,
+    ForgetfulFollower,
+    HandOver,
+    LongAbsence,
+    BreakCopy,
+    KillJointLeader,
+    PauseLeader,
+    KillLeaderUnsynced,
+}
+
+fn weights(deeds: &Deeds) -> [(u64, Deed); 17] {
+    [
+        (deeds.kill, Deed::Kill),
+        (deeds.power, Deed::Power),
+        (deeds.power_all, Deed::PowerAll),
+        (deeds.pause, Deed::Pause),
+        (deeds.pause_followers, Deed::PauseFollowers),
+        (deeds.isolate, Deed::Isolate),
+        (deeds.cut_one_way, Deed::CutOneWay),
+        (deeds.stall, Deed::Stall),
+        (deeds.transfer, Deed::Transfer),
+        (deeds.late_order, Deed::LateOrder),
+        (deeds.forgetful_follower, Deed::ForgetfulFollower),
+        (deeds.hand_over, Deed::HandOver),
+        (deeds.long_absence, Deed::LongAbsence),
+        (deeds.break_copy, Deed::BreakCopy),
+        (deeds.kill_joint_leader, Deed::KillJointLeader),
+        (deeds.pause_leader, Deed::PauseLeader),
+        (deeds.kill_leader_unsynced, Deed::KillLeaderUnsynced),
+    ]
+}
+
+impl World {
+    pub(super) fn nemesis(&mut self) {
+        if self.clearing {
+            return;
+        }
+        let wait = self.dice.within(&self.setup.weather.deed_every);
+        self.after(wait, Happening::Nemesis);
+        let weights = weights(&self.setup.weather.deeds);
+        let total: u64 = weights.iter().map(|(weight, _)| weight).sum();
+        if total == 0 {
+            return;
+        }
+        let mut drawn = self.dice.within(&(0..total));
+        for (weight, deed) in weights {
+            if drawn < weight {
+                self.commit_deed(deed);
+                return;
+            }
+            drawn -= weight;
+        }
+    }
+
+    fn commit_deed(&mut self, deed: Deed) {
+        let downtime = self.dice.within(&self.setup.weather.downtime.clone());
+        let any = self.dice.index(self.nodes.len());
+        match deed {
+            Deed::Kill => self.kill(any, downtime),
+            Deed::Power => self.power_fails(any, downtime),
+            Deed::PowerAll => {
+                for node in 0..self.nodes.len() {
+                    self.power_fails(node, downtime);
+                }
+            }
+            Deed::Pause => {
+                let length = self.dice.within(&(50 * MILLIS..5 * SECONDS));
+                let one_by_one = self.dice.chance(500);
+                self.pause(any, length, one_by_one);
+            }
+            Deed::PauseFollowers => self.pause_followers(),
+            Deed::Isolate => {
+                let node = self.any_leader().map_or(any, |(node, _)| node);
+                let until = self.now + self.dice.within(&(100 * MILLIS..3 * SECONDS));
+                self.isolate(node, until);
+            }
+            Deed::CutOneWay => {
+                let other = self.dice.index(self.nodes.len());
+                let until = self.now + self.dice.within(&(100 * MILLIS..3 * SECONDS));
+                if other != any {
+                    self.counters.cuts += 1;
+                    self.network.cut(any, other, until);
+                }
+            }
+            Deed::Stall => {
+                let length = self.dice.within(&(50 * MILLIS..3 * SECONDS));
+                self.stall(any, length);
+            }
+            Deed::Transfer => self.transfer_somewhere(),
+            Deed::LateOrder => self.late_order(),
+            Deed::ForgetfulFollower => self.forgetful_follower(),
+            Deed::HandOver => {
+                self.tell(any, Event::HandOver);
+                let at = self.dice.within(&(10 * MILLIS..500 * MILLIS));
+                self.after(at, Happening::PowerFails { node: any, downtime });
+            }
+            Deed::LongAbsence => {
+                let away = self.dice.within(&(2 * SECONDS..5 * SECONDS));
+                self.power_fails(any, away);
+                self.nodes[any].down_until = self.now + away;
+            }
+            Deed::BreakCopy => self.break_copy(downtime),
+            Deed::KillJointLeader => self.kill_joint_leader(downtime),
+            Deed::PauseLeader => {
+                if let Some((leader, _)) = self.any_leader() {
+                    let length = self.dice.within(&(700 * MILLIS..5 * SECONDS));
+                    // What the others say afterwards is lost, so that it learns of nothing new.
+                    let deaf = self.now + length + self.dice.within(&(0..800 * MILLIS));
+                    let from = self.now + self.dice.within(&(MILLIS..60 * MILLIS));
+                    self.pause(leader, length, true);
+                    for node in (0..self.nodes.len()).filter(|node| *node != leader) {
+                        self.at(from, Happening::Cut { from: node, to: leader, until: deaf });
+                    }
+                }
+            }
+            Deed::KillLeaderUnsynced => {
+                // Its syncs hang, its followers go on: then its power fails.
+                if let Some((leader, _)) = self.any_leader() {
+                    self.stall(leader, SECONDS);
+                    let at = self.dice.within(&(MILLIS..100 * MILLIS));
+                    self.after(at, Happening::PowerFails { node: leader, downtime });
+                }
+            }
+        }
+    }
+
+    /// A group and the node that leads it.
+    fn any_leader(&mut self) -> Option<(usize, GroupId)> {
+        let mut led = Vec::new();
+        for (number, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.is_running()) {
+            let Some(process) = &node.process else { continue };
+            for (group, seen) in &process.seen {
+                if seen.role == Role::Leader {
+                    led.push((number, *group));
+                }
+            }
+        }
+        self.dice.pick(&led).copied()
+    }
+
+    /// The running nodes that follow in a group.
+    fn followers(&self, leader: usize, group: GroupId) -> Vec<usize> {
+        (0..self.nodes.len())
+            .filter(|node| {
+                let process = self.nodes[*node].process.as_ref();
+                *node != leader
+                    && self.nodes[*node].is_running()
+                    && process.is_some_and(|it| it.seen.contains_key(&group))
+            })
+            .collect()
+    }
+
+    fn isolate(&mut self, node: usize, until: u64) {
+        self.counters.cuts += 1;
+        for other in (0..self.nodes.len()).filter(|other| *other != node) {
+            self.network.cut(node, other, until);
+            self.network.cut(other, node, until);
+        }
+    }
+
+    fn transfer_somewhere(&mut self) {
+        let Some((leader, group)) = self.any_leader() else { return };
+        let followers = self.followers(leader, group);
+        let Some(to) = self.dice.pick(&followers).copied() else { return };
+        self.transfer(leader, group, to);
+    }
+
+    /// Asks a leader to hand a group on.
+    pub fn transfer(&mut self, leader: usize, group: GroupId, to: usize) {
+        let to = self.nodes[to].id;
+        self.ask(leader, group, Asker::Transfer, |reply| Event::TransferLeadership {
+            group,
+            to,
+            reply,
+        });
+    }
+
+    /// The order to campaign takes so long that the leader gives the transfer up and serves on;
+    /// when it arrives, nothing reaches the old leader any more.
+    fn late_order(&mut self) {
+        let Some((leader, group)) = self.any_leader() else { return };
+        let followers = self.followers(leader, group);
+        let Some(to) = self.dice.pick(&followers).copied() else { return };
+        let delay = self.dice.within(&(150 * MILLIS..500 * MILLIS));
+        self.network.late_order = Some(LateOrder { from: leader, delay });
+        self.transfer(leader, group, to);
+        let deaf_from = self.now + delay + self.dice.within(&(0..4 * MILLIS));
+        let until = deaf_from + self.dice.within(&(300 * MILLIS..900 * MILLIS));
+        for node in (0..self.nodes.len()).filter(|node| *node != leader) {
+            self.at(deaf_from, Happening::Cut { from: node, to: leader, until });
+        }
+    }
+
+    /// One follower hears nothing for a while and wants an election; then the other restarts out
+    /// of the leader's sight and has forgotten what it promised.
+    fn forgetful_follower(&mut self) {
+        let Some((leader, group)) = self.any_leader() else { return };
+        let mut followers = self.followers(leader, group);
+        if followers.len() < 2 {
+            return;
+        }
+        let chosen = self.dice.index(followers.len());
+        let forgetful = followers.swap_remove(chosen);
+        let restart = self.now + self.dice.within(&(900 * MILLIS..2 * SECONDS));
+        let until = restart + SECONDS;
+        for eager in followers {
+            self.counters.cuts += 1;
+            self.network.cut(leader, eager, until);
+            self.network.cut(eager, leader, until);
+        }
+        self.at(restart, Happening::Cut { from: leader, to: forgetful, until });
+        self.at(restart, Happening::Cut { from: forgetful, to: leader, until });
+        let downtime = self.dice.within(&(MILLIS..40 * MILLIS));
+        self.at(restart, Happening::PowerFails { node: forgetful, downtime });
+    }
+
+    /// All followers of a leader stop together and go on together; a moment later nothing of
+    /// theirs reaches the leader.
+    fn pause_followers(&mut self) {
+        let Some((leader, group)) = self.any_leader() else { return };
+        let length = self.dice.within(&(800 * MILLIS..1500 * MILLIS));
+        let from = self.now + length + self.dice.within(&(2 * MILLIS..12 * MILLIS));
+        let until = from + self.dice.within(&(300 * MILLIS..900 * MILLIS));
+        for follower in self.followers(leader, group) {
+            self.pause(follower, length, false);
+        }
+        for node in (0..self.nodes.len()).filter(|node| *node != leader) {
+            self.at(from, Happening::Cut { from: node, to: leader, until });
+        }
+    }
+
+    fn break_copy(&mut self, downtime: u64) {
+        let mut ends = Vec::new();
+        for (number, node) in self.nodes.iter().enumerate() {
+            let Some(process) = &node.process else { continue };
+            for copying in process.copying.values() {
+                ends.push(number);
+                ends.extend(self.nodes.iter().position(|it| it.id == copying.manifest.source));
+            }
+        }
+        if let Some(node) = self.dice.pick(&ends).copied() {
+            self.power_fails(node, downtime);
+        }
+    }
+
+    fn kill_joint_leader(&mut self, downtime: u64) {
+        let mut joint = Vec::new();
+        for (number, node) in self.nodes.iter().enumerate() {
+            let Some(process) = &node.process else { continue };
+            let leads = |role| role == Role::Leader;
+            let summaries = process.core.summaries();
+            if summaries.iter().any(|it| leads(it.role) && it.configuration.is_joint()) {
+                joint.push(number);
+            }
+        }
+        if let Some(node) = self.dice.pick(&joint).copied() {
+            self.counters.joint_leaders_killed += 1;
+            self.power_fails(node, downtime);
+        }
+    }
+}

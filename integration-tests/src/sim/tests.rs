@@ -1,0 +1,3 @@
+//! Many seeds, each of which picks its weather; faults that must be noticed; stories.
+
+mod seeds;

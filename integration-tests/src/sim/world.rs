@@ -1,0 +1,606 @@
+//! The world: nodes, network, clients and time, driven by one queue of happenings.
+//!
+//! Everything that is left to chance comes from the seed, and nothing else is: no wall clock, no
+//! order of a hash map, no thread. Time is that of the simulation, in nanoseconds.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::hash::Hasher;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use kvcore::cluster::{ClusterState, Founding, Registration, found};
+use kvcore::group::{ReadTicket, Role};
+use kvcore::{
+    ClusterId, Core, CoreConfig, Effect, Event, Generation, GroupId, LogIndex, ReplicaId, Reply,
+    SyncId, Term,
+};
+use placement::{
+    NodeId, NodeName, PartitionBits, PartitionId, ReplicationFactor, TokenPolicy, Weight, Zone,
+};
+use xxhash_rust::xxh3::Xxh3;
+
+use super::clients::{Attempt, Client, Request};
+use super::dice::Dice;
+use super::disk::Disk;
+use super::mover::Mover;
+use super::network::{Network, Parcel};
+use super::node::{Clock, Process, SimNode};
+use super::oracle::Oracle;
+use super::report::{Counters, Violation};
+use super::weather::{MICROS, MILLIS, SECONDS, Setup};
+
+/// Something that is going to happen.
+#[derive(Debug)]
+pub(crate) enum Happening {
+    /// A process makes a turn.
+    Turn { node: usize, incarnation: u64 },
+    /// A message arrives.
+    Arrival(Parcel),
+    /// A sync is complete.
+    Synced { node: usize, incarnation: u64, sync: SyncId, through: u64 },
+    /// The shell tells the core something.
+    Tell { node: usize, incarnation: u64, event: Event<u64> },
+    /// The shell reads entries for a follower.
+    Fetch { node: usize, incarnation: u64, group: GroupId, range: (LogIndex, LogIndex), bytes: u64 },
+    /// The next chunk of a snapshot is due.
+    Chunk { node: usize, incarnation: u64, group: GroupId, generation: Generation },
+    /// A client starts its next request.
+    ClientActs { client: usize },
+    /// A request reaches a node.
+    RequestArrives { node: usize, attempt: Attempt },
+    /// A client tries a request again.
+    ClientTriesAgain { request: usize },
+    /// A client stops waiting.
+    ClientGivesUp { request: usize },
+    /// An answer reaches its client.
+    ClientHears { attempt: Attempt, answer: super::clients::Answer },
+    /// A read under the lease goes on: it reads the value, then looks at the lease again.
+    GateRead {
+        node: usize,
+        incarnation: u64,
+        attempt: Attempt,
+        ticket: ReadTicket,
+        read: Option<Read>,
+    },
+    /// A stopped process goes on; its mail is handled at once, or message by message.
+    Resume { node: usize, incarnation: u64, one_by_one: bool },
+    /// A node starts.
+    Start { node: usize },
+    /// A link is cut.
+    Cut { from: usize, to: usize, until: u64 },
+    /// A node's power fails.
+    PowerFails { node: usize, downtime: u64 },
+    /// The nemesis acts.
+    Nemesis,
+    /// The operator acts.
+    Mover,
+}
+
+/// What a read saw: a version and a value, or nothing.
+pub type Read = Option<(kvcore::Version, Bytes)>;
+
+/// A request that a core has not answered.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    /// The node.
+    pub node: usize,
+    /// Who waits for the answer.
+    pub by: Asker,
+    /// The group it was for.
+    pub group: GroupId,
+    /// Whether the replica led from outside its configuration when it was asked.
+    pub outside: bool,
+}
+
+/// Who waits for an answer.
+#[derive(Clone, Debug)]
+pub(crate) enum Asker {
+    /// A client.
+    Client(Attempt),
+    /// The operator.
+    Mover,
+    /// The nemesis, for a transfer.
+    Transfer,
+    /// A registration.
+    Registration,
+    /// A scripted test, which finds the answer under its number.
+    Script,
+}
+
+/// A key that clients use.
+#[derive(Clone, Debug)]
+pub struct Key {
+    /// Its bytes.
+    pub bytes: Bytes,
+    /// Its partition.
+    pub partition: PartitionId,
+}
+
+/// The world.
+pub struct World {
+    /// What it started from.
+    pub setup: Setup,
+    /// Nanoseconds since it started.
+    pub now: u64,
+    /// The nodes.
+    pub nodes: Vec<SimNode>,
+    /// The links between them.
+    pub network: Network,
+    /// What is committed.
+    pub oracle: Oracle,
+    /// What was met so far.
+    pub counters: Counters,
+    /// The first state of the cluster.
+    pub founding: Arc<ClusterState>,
+    /// The keys in use.
+    pub keys: Vec<Key>,
+    /// Answers to scripted requests.
+    pub answers: BTreeMap<u64, Reply>,
+    pub(super) dice: Dice,
+    pub(super) clients: Vec<Client>,
+    pub(super) requests: Vec<Request>,
+    pub(super) asked: BTreeMap<u64, Asked>,
+    pub(super) mover: Mover,
+    pub(super) leaders: BTreeMap<GroupId, ReplicaId>,
+    pub(super) terms: BTreeMap<(GroupId, Term), ReplicaId>,
+    pub(super) values: u64,
+    pub(super) snapshots: u64,
+    pub(super) clearing: bool,
+    queue: BTreeMap<(u64, u64), Happening>,
+    happenings: u64,
+    next_request: u64,
+    trace: Xxh3,
+}
+
+impl World {
+    /// A world in which every node has just started, without a cluster.
+    #[must_use]
+    pub fn new(setup: Setup) -> Self {
+        let mut dice = Dice::new(setup.seed);
+        let founding = found_cluster(&setup);
+        let keys = keys(setup.keys, setup.partition_bits);
+        let drift = setup.weather.drift_per_mille;
+        let nodes = (0..setup.founders + setup.spares).map(|number| SimNode {
+            id: node_id(number, 0),
+            disk: Disk::default(),
+            clock: Clock {
+                offset: 1000 * SECONDS + dice.within(&(0..1000 * SECONDS)),
+                rate_per_mille: i64::try_from(dice.within(&(0..2 * drift + 1))).unwrap_or(0)
+                    - i64::try_from(drift).unwrap_or(0),
+            },
+            process: None,
+            incarnation: 0,
+            backlog: None,
+            stalled_until: 0,
+            down_until: 0,
+        });
+        let nodes: Vec<SimNode> = nodes.collect();
+        let mut world = Self {
+            now: 0,
+            network: Network::default(),
+            oracle: Oracle::new(&founding),
+            counters: Counters::default(),
+            clients: Client::all(setup.weather.clients),
+            mover: Mover::new(&founding),
+            setup,
+            nodes,
+            founding,
+            keys,
+            answers: BTreeMap::new(),
+            dice,
+            requests: Vec::new(),
+            asked: BTreeMap::new(),
+            leaders: BTreeMap::new(),
+            terms: BTreeMap::new(),
+            values: 0,
+            snapshots: 0,
+            clearing: false,
+            queue: BTreeMap::new(),
+            happenings: 0,
+            next_request: 0,
+            trace: Xxh3::new(),
+        };
+        for node in 0..world.nodes.len() {
+            let at = world.dice.within(&(0..50 * MILLIS));
+            world.at(at, Happening::Start { node });
+        }
+        for client in 0..world.clients.len() {
+            let at = SECONDS + world.dice.within(&(0..100 * MILLIS));
+            world.at(at, Happening::ClientActs { client });
+        }
+        if !world.setup.weather.deed_every.is_empty() {
+            world.at(2 * SECONDS, Happening::Nemesis);
+        }
+        if !world.setup.weather.move_every.is_empty() {
+            world.at(1500 * MILLIS, Happening::Mover);
+        }
+        world
+    }
+
+    /// Lets something happen at a moment.
+    pub(crate) fn at(&mut self, at: u64, happening: Happening) {
+        self.happenings += 1;
+        self.queue.insert((at.max(self.now), self.happenings), happening);
+    }
+
+    /// Lets something happen after a while.
+    pub(crate) fn after(&mut self, delay: u64, happening: Happening) {
+        self.at(self.now + delay, happening);
+    }
+
+    /// Lets the next thing happen. Returns false if nothing is left.
+    ///
+    /// # Errors
+    /// The invariant that broke.
+    pub fn step(&mut self) -> Result<bool, Violation> {
+        let Some(((at, _), happening)) = self.queue.pop_first() else { return Ok(false) };
+        self.now = at;
+        self.counters.events += 1;
+        self.happens(happening)?;
+        Ok(true)
+    }
+
+    /// Lets everything happen that is due within a time.
+    ///
+    /// # Errors
+    /// The invariant that broke.
+    pub fn run_for(&mut self, length: u64) -> Result<(), Violation> {
+        let until = self.now + length;
+        while self.queue.first_key_value().is_some_and(|((at, _), _)| *at <= until) {
+            self.step()?;
+        }
+        self.now = until;
+        Ok(())
+    }
+
+    /// Lets things happen until a condition holds, or fails after a while.
+    ///
+    /// # Errors
+    /// The invariant that broke, or that the condition did not come to hold.
+    pub fn run_until(
+        &mut self,
+        what: &str,
+        within: u64,
+        mut holds: impl FnMut(&Self) -> bool,
+    ) -> Result<(), Violation> {
+        let until = self.now + within;
+        while !holds(self) {
+            if self.now >= until {
+                let seen = format!("within {} ms: {}", within / MILLIS, self.picture());
+                return Err(Violation::new("liveness", format!("{what} did not happen {seen}")));
+            }
+            self.run_for(MILLIS)?;
+        }
+        Ok(())
+    }
+
+    /// Hash of all that has happened.
+    #[must_use]
+    pub fn trace(&self) -> u64 {
+        self.trace.finish()
+    }
+
+    pub(super) fn note(&mut self, what: u8, facts: &[u64]) {
+        self.trace.write_u8(what);
+        self.trace.write_u64(self.now);
+        for fact in facts {
+            self.trace.write_u64(*fact);
+        }
+    }
+
+    fn happens(&mut self, happening: Happening) -> Result<(), Violation> {
+        let Some(happening) = self.unless_stopped(happening) else { return Ok(()) };
+        match happening {
+            Happening::Turn { node, incarnation } => {
+                let due = self.process(node, incarnation).is_some_and(|it| it.turn_at.is_some());
+                if due
+                    && self.process(node, incarnation).and_then(|it| it.turn_at) <= Some(self.now)
+                {
+                    self.turn(node)?;
+                }
+            }
+            Happening::Arrival(parcel) => self.arrival(parcel),
+            Happening::Synced { node, incarnation, sync, through } => {
+                if self.process(node, incarnation).is_some() {
+                    self.synced(node, sync, through);
+                }
+            }
+            Happening::Tell { node, incarnation, event } => {
+                if self.process(node, incarnation).is_some() {
+                    self.tell(node, event);
+                }
+            }
+            Happening::Fetch { node, incarnation, group, range: (low, high), bytes } => {
+                if self.process(node, incarnation).is_some() {
+                    let entries = self.nodes[node].disk.entries(group, low, high, bytes);
+                    self.tell(node, Event::EntriesFetched { group, low, entries });
+                }
+            }
+            Happening::Chunk { node, incarnation, group, generation } => {
+                if self.process(node, incarnation).is_some() {
+                    self.chunk(node, group, generation);
+                }
+            }
+            Happening::ClientActs { client } => self.client_acts(client),
+            Happening::RequestArrives { node, attempt } => self.request_arrives(node, attempt),
+            Happening::ClientTriesAgain { request } => self.client_tries_again(request),
+            Happening::ClientGivesUp { request } => self.client_gives_up(request),
+            Happening::ClientHears { attempt, answer } => self.client_hears(attempt, answer)?,
+            Happening::GateRead { node, incarnation, attempt, ticket, read } => {
+                if self.process(node, incarnation).is_some() {
+                    self.gate_read(node, attempt, ticket, read)?;
+                }
+            }
+            Happening::Resume { node, incarnation, one_by_one } => {
+                self.resume(node, incarnation, one_by_one)?;
+            }
+            Happening::Start { node } => self.start(node)?,
+            Happening::Cut { from, to, until } => self.network.cut(from, to, until),
+            Happening::PowerFails { node, downtime } => self.power_fails(node, downtime),
+            Happening::Nemesis => self.nemesis(),
+            Happening::Mover => self.mover_acts(),
+        }
+        Ok(())
+    }
+
+    /// A stopped process notices nothing: what would reach it waits.
+    fn unless_stopped(&mut self, happening: Happening) -> Option<Happening> {
+        let node = match &happening {
+            Happening::Turn { node, .. }
+            | Happening::Tell { node, .. }
+            | Happening::Fetch { node, .. }
+            | Happening::Chunk { node, .. }
+            | Happening::RequestArrives { node, .. }
+            | Happening::GateRead { node, .. } => *node,
+            Happening::Arrival(parcel) => parcel.to,
+            Happening::Synced { node, incarnation, sync, through } => {
+                // The kernel completes a sync whether or not the process looks.
+                if let Some(backlog) = &mut self.nodes[*node].backlog {
+                    let (incarnation, sync) = (*incarnation, *sync);
+                    let event = Event::Synced { sync };
+                    backlog.push_back(Happening::Tell { node: *node, incarnation, event });
+                    self.nodes[*node].disk.synced(*through);
+                    return None;
+                }
+                *node
+            }
+            Happening::ClientActs { .. }
+            | Happening::ClientTriesAgain { .. }
+            | Happening::ClientGivesUp { .. }
+            | Happening::ClientHears { .. }
+            | Happening::Resume { .. }
+            | Happening::Start { .. }
+            | Happening::Cut { .. }
+            | Happening::PowerFails { .. }
+            | Happening::Nemesis
+            | Happening::Mover => return Some(happening),
+        };
+        match &mut self.nodes[node].backlog {
+            Some(backlog) => {
+                backlog.push_back(happening);
+                None
+            }
+            None => Some(happening),
+        }
+    }
+
+    /// Stops a process for a while.
+    pub fn pause(&mut self, node: usize, length: u64, one_by_one: bool) {
+        if !self.nodes[node].is_running() {
+            return;
+        }
+        self.counters.pauses += 1;
+        self.nodes[node].backlog = Some(VecDeque::new());
+        let incarnation = self.nodes[node].incarnation;
+        self.after(length, Happening::Resume { node, incarnation, one_by_one });
+    }
+
+    fn resume(&mut self, node: usize, incarnation: u64, one_by_one: bool) -> Result<(), Violation> {
+        if self.nodes[node].incarnation != incarnation {
+            return Ok(());
+        }
+        let Some(backlog) = self.nodes[node].backlog.take() else { return Ok(()) };
+        for happening in backlog {
+            self.happens(happening)?;
+            if one_by_one && self.nodes[node].process.is_some() {
+                self.turn(node)?;
+            }
+        }
+        self.schedule_turn(node, 0);
+        Ok(())
+    }
+
+    /// The process of a node, if it is still the one that something was meant for.
+    pub(super) fn process(&mut self, node: usize, incarnation: u64) -> Option<&mut Process> {
+        let node = &mut self.nodes[node];
+        node.process.as_mut().filter(|_| node.incarnation == incarnation)
+    }
+
+    /// Starts a node, unless it runs.
+    ///
+    /// # Errors
+    /// The invariant that what is on its disk breaks.
+    pub fn start(&mut self, number: usize) -> Result<(), Violation> {
+        let node = &mut self.nodes[number];
+        if node.process.is_some() || self.now < node.down_until {
+            return Ok(());
+        }
+        node.incarnation += 1;
+        node.backlog = None;
+        let config = CoreConfig {
+            node: node.id,
+            settings: self.setup.settings.clone(),
+            faults: self.setup.faults,
+            now: node.clock.local(self.now),
+        };
+        let boot = node.disk.boot();
+        let has_view = boot.view.is_some();
+        let mut effects = Vec::new();
+        let core = Core::boot(config, boot, &mut effects);
+        node.process = Some(Process {
+            core,
+            gates: BTreeMap::new(),
+            inbox: Vec::new(),
+            turn_at: None,
+            sync_ends: self.now,
+            copying: BTreeMap::new(),
+            files: BTreeMap::new(),
+            seen: BTreeMap::new(),
+        });
+        self.note(1, &[number as u64]);
+        self.carry_out_all(number, effects)?;
+        self.audit_start(number)?;
+        if !has_view {
+            // A founder is told until its view is durable; a spare learns where the cluster is.
+            self.tell(number, Event::AdoptView(Arc::clone(&self.founding)));
+        }
+        self.schedule_turn(number, 0);
+        Ok(())
+    }
+
+    /// Ends a process; `kept` of its unsynced batches survive. It starts again after a while.
+    pub fn crash(&mut self, number: usize, kept: usize, downtime: u64) {
+        let node = &mut self.nodes[number];
+        if node.process.take().is_none() {
+            return;
+        }
+        node.backlog = None;
+        node.incarnation += 1;
+        self.counters.crashes += 1;
+        if node.disk.crash(kept) {
+            self.counters.crashes_with_loss += 1;
+        }
+        let lost: Vec<u64> =
+            self.asked.iter().filter(|(_, it)| it.node == number).map(|(id, _)| *id).collect();
+        for request in lost {
+            let asked = self.asked.remove(&request).expect("it was found");
+            self.connection_lost(&asked);
+        }
+        self.note(2, &[number as u64, kept as u64]);
+        self.after(downtime, Happening::Start { node: number });
+    }
+
+    /// Ends a process whose writes survive.
+    pub fn kill(&mut self, number: usize, downtime: u64) {
+        self.crash(number, usize::MAX, downtime);
+    }
+
+    /// Fails a node's power: a random suffix of what it has not synced is lost.
+    pub fn power_fails(&mut self, number: usize, downtime: u64) {
+        let unsynced = self.nodes[number].disk.unsynced();
+        let kept = self.dice.index(unsynced + 1);
+        self.crash(number, kept, downtime);
+    }
+
+    /// Asks a core something; the answer finds its way by the number.
+    pub(crate) fn ask(
+        &mut self,
+        node: usize,
+        group: GroupId,
+        by: Asker,
+        event: impl FnOnce(u64) -> Event<u64>,
+    ) -> u64 {
+        self.next_request += 1;
+        let request = self.next_request;
+        let outside = self.leads_from_outside(node, group);
+        self.asked.insert(request, Asked { node, by, group, outside });
+        self.tell(node, event(request));
+        request
+    }
+
+    /// The node that leads a group in its highest term, by what the running nodes think.
+    #[must_use]
+    pub fn leader(&self, group: GroupId) -> Option<usize> {
+        let seen = self.nodes.iter().enumerate().filter_map(|(number, node)| {
+            let seen = node.process.as_ref()?.seen.get(&group)?;
+            (seen.role == Role::Leader).then_some((seen.term, number))
+        });
+        seen.max().map(|(_, number)| number)
+    }
+
+    /// Carries out what a core wants, in order.
+    pub(super) fn carry_out_all(
+        &mut self,
+        node: usize,
+        effects: Vec<Effect<u64>>,
+    ) -> Result<(), Violation> {
+        for effect in effects {
+            self.carry_out(node, effect)?;
+        }
+        Ok(())
+    }
+
+    /// The replicas of all running nodes, for a person to read.
+    #[must_use]
+    pub fn picture(&self) -> String {
+        let mut lines = vec![format!("at {} ms", self.now / MILLIS)];
+        for (number, node) in self.nodes.iter().enumerate() {
+            let Some(process) = &node.process else {
+                lines.push(format!("n{number}: down"));
+                continue;
+            };
+            let stopped = if node.backlog.is_some() { " (stopped)" } else { "" };
+            for it in process.core.summaries() {
+                lines.push(format!(
+                    "n{number}{stopped}: group {} replica {} {:?} term {} log {}..={} commit {} \
+                     applied {} voters {:?} outgoing {:?} learners {:?}",
+                    it.group,
+                    it.replica,
+                    it.role,
+                    it.term,
+                    it.first,
+                    it.last,
+                    it.commit,
+                    it.applied,
+                    it.configuration.voters,
+                    it.configuration.voters_outgoing,
+                    it.configuration.learners,
+                ));
+            }
+        }
+        lines.join("\n")
+    }
+}
+
+/// Identity of a node; every wipe of its disk makes another one.
+pub(super) fn node_id(number: usize, wipes: u64) -> NodeId {
+    NodeId::from_u128(1 + number as u128 + (u128::from(wipes) << 64))
+}
+
+/// What a node says of itself.
+pub(super) fn registration(number: usize) -> Registration {
+    Registration {
+        id: node_id(number, 0),
+        name: NodeName::parse(&format!("n{number}")).expect("a legal name"),
+        zone: Zone::parse(&format!("z{number}")).expect("a legal zone"),
+        weight: Weight::new(1).expect("a legal weight"),
+        client_address: format!("n{number}:7400"),
+        peer_address: format!("n{number}:7401"),
+    }
+}
+
+fn found_cluster(setup: &Setup) -> Arc<ClusterState> {
+    let founding = Founding {
+        cluster: ClusterId(7),
+        founders: (0..setup.founders).map(registration).collect(),
+        partition_bits: PartitionBits::new(setup.partition_bits).expect("few partitions"),
+        replication_factor: ReplicationFactor::new(3).expect("three copies"),
+        vnodes_per_node: 4,
+        policy: TokenPolicy::Balanced,
+        now_ms: 0,
+    };
+    Arc::new(found(&founding).expect("nodes with distinct names found a cluster"))
+}
+
+fn keys(count: usize, bits: u8) -> Vec<Key> {
+    let bits = PartitionBits::new(bits).expect("few partitions");
+    let key = |number: usize| {
+        let bytes = Bytes::from(format!("key-{number}"));
+        let partition = bits.partition_of(placement::key_hash(&bytes));
+        Key { bytes, partition }
+    };
+    (0..count).map(key).collect()
+}
+
+/// How long a process takes to look at what has arrived.
+pub(super) const REACTION: std::ops::Range<u64> = 10 * MICROS..300 * MICROS;
