@@ -465,9 +465,8 @@ impl World {
     /// Ends a process; `kept` of its unsynced batches survive. It starts again after a while.
     pub fn crash(&mut self, number: usize, kept: usize, downtime: u64) {
         let node = &mut self.nodes[number];
-        if node.process.take().is_none() {
-            return;
-        }
+        let Some(process) = node.process.take() else { return };
+        self.counters.snapshots_broken_off += process.copying.len() as u64;
         node.backlog = None;
         node.incarnation += 1;
         self.counters.crashes += 1;
