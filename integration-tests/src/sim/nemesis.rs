@@ -125,10 +125,11 @@ impl World {
             Deed::BreakCopy => self.break_copy(downtime),
             Deed::KillJointLeader => self.kill_joint_leader(downtime),
             Deed::PauseLeader => {
-                if let Some((leader, group)) = self.any_leader() {
-                    let length = self.dice.within(&(900 * MILLIS..3 * SECONDS));
+                if let Some((leader, group)) = self.any_busy_leader() {
+                    let length = self.dice.within(&(1600 * MILLIS..3 * SECONDS));
                     let deed = AmbushDeed::PauseLeader { length };
-                    self.network.ambush = Some(Ambush { from: leader, group, deed });
+                    self.network.ambush =
+                        Some(Ambush { from: leader, group, not_before: self.now, deed });
                 }
             }
             Deed::KillLeaderUnsynced => {
@@ -154,6 +155,14 @@ impl World {
             }
         }
         self.dice.pick(&led).copied()
+    }
+
+    /// A partition that clients read and the node that leads it.
+    fn any_busy_leader(&mut self) -> Option<(usize, GroupId)> {
+        let key = self.dice.index(self.keys.len());
+        let group = GroupId::of_partition(self.keys[key].partition);
+        let leader = self.leader(group)?;
+        self.nodes[leader].is_running().then_some((leader, group))
     }
 
     /// The running nodes that follow in a group.
@@ -196,7 +205,7 @@ impl World {
     /// The order to campaign takes so long that the leader gives the transfer up and serves on;
     /// when it arrives, nothing reaches the old leader any more.
     fn late_order(&mut self) {
-        let Some((leader, group)) = self.any_leader() else { return };
+        let Some((leader, group)) = self.any_busy_leader() else { return };
         let followers = self.followers(leader, group);
         let Some(to) = self.dice.pick(&followers).copied() else { return };
         let delay = self.dice.within(&(150 * MILLIS..500 * MILLIS));
@@ -212,7 +221,7 @@ impl World {
     /// One follower hears nothing for a while and wants an election; as it asks for votes, the other
     /// restarts out of the leader's sight and has forgotten what it promised.
     fn forgetful_follower(&mut self) {
-        let Some((leader, group)) = self.any_leader() else { return };
+        let Some((leader, group)) = self.any_busy_leader() else { return };
         let mut followers = self.followers(leader, group);
         if followers.len() < 2 {
             return;
@@ -220,29 +229,34 @@ impl World {
         let chosen = self.dice.index(followers.len());
         let voter = followers.swap_remove(chosen);
         let until = self.now + 3 * SECONDS;
+        self.network.no_appends = Some((leader, until));
         self.counters.cuts += 1;
         for eager in &followers {
             self.network.cut(leader, *eager, until);
             self.network.cut(*eager, leader, until);
         }
         let deed = AmbushDeed::RestartVoter { leader, voter };
-        self.network.ambush = Some(Ambush { from: followers[0], group, deed });
+        self.network.ambush =
+            Some(Ambush { from: followers[0], group, not_before: self.now, deed });
     }
 
     /// One follower sleeps while the other confirms the leader's rounds; then the other hears no
     /// more, and the sleeper wakes to a round just when the other would elect it.
     fn wake_sleeper(&mut self) {
-        let Some((leader, group)) = self.any_leader() else { return };
+        let Some((leader, group)) = self.any_busy_leader() else { return };
         let mut followers = self.followers(leader, group);
         if followers.len() < 2 {
             return;
         }
         let chosen = self.dice.index(followers.len());
         let sleeper = followers.swap_remove(chosen);
+        // Long enough for the ticks that it misses to be an election timeout of any rank.
+        let not_before = self.now + 800 * MILLIS;
+        self.network.no_appends = Some((leader, self.now + 3 * SECONDS));
         self.pause(sleeper, 3 * SECONDS, false);
         let delay = self.dice.within(&(720 * MILLIS..860 * MILLIS));
         let deed = AmbushDeed::WakeSleeper { deaf: followers[0], sleeper, delay };
-        self.network.ambush = Some(Ambush { from: leader, group, deed });
+        self.network.ambush = Some(Ambush { from: leader, group, not_before, deed });
     }
 
     /// The message that the nemesis waited for was sent.
@@ -271,6 +285,7 @@ impl World {
                 let incarnation = self.nodes[sleeper].incarnation;
                 let node = sleeper;
                 self.at(wakes, Happening::Resume { node, incarnation, one_by_one: false });
+                self.at(wakes, Happening::Cut { from: leader, to: sleeper, until });
                 let silent_from = wakes + self.dice.within(&(2 * MILLIS..6 * MILLIS));
                 self.at(silent_from, Happening::Cut { from: sleeper, to: leader, until });
             }

@@ -41,6 +41,8 @@ pub struct Ambush {
     pub from: usize,
     /// The group.
     pub group: GroupId,
+    /// Messages sent earlier do not count.
+    pub not_before: u64,
     /// What happens then.
     pub deed: AmbushDeed,
 }
@@ -77,9 +79,9 @@ pub enum AmbushDeed {
 impl Ambush {
     /// Whether this is the message.
     #[must_use]
-    pub fn is_met_by(&self, from: usize, message: &PeerMessage) -> bool {
+    pub fn is_met_by(&self, from: usize, message: &PeerMessage, now: u64) -> bool {
         let PeerMessage::Raft { group, message } = message else { return false };
-        if *group != self.group || from != self.from {
+        if *group != self.group || from != self.from || now < self.not_before {
             return false;
         }
         match self.deed {
@@ -105,6 +107,9 @@ pub struct Network {
     pub ambush: Option<Ambush>,
     /// Requests for votes to a node are held until then.
     pub hold_votes: Option<(usize, u64)>,
+    /// Appends of a node are lost until then, while its heartbeats arrive: the logs of its followers
+    /// stay equal, and it goes on leading.
+    pub no_appends: Option<(usize, u64)>,
     /// Nothing goes wrong any more.
     pub whole: bool,
 }
@@ -160,6 +165,14 @@ impl Network {
             && raft_type(&parcel.message) == Some(MessageType::MsgRequestPreVote)
         {
             return vec![(until, parcel)];
+        }
+        if let Some((leader, until)) = self.no_appends
+            && leader == from
+            && now < until
+            && raft_type(&parcel.message) == Some(MessageType::MsgAppend)
+        {
+            counters.messages_lost += 1;
+            return Vec::new();
         }
         let mut arrivals = Vec::new();
         if dice.chance(weather.duplicate_per_mille) {

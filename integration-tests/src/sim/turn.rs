@@ -146,7 +146,9 @@ impl World {
             ];
             self.note(4, &facts);
         }
-        if let Some(ambush) = self.network.ambush.take_if(|it| it.is_met_by(from, &message)) {
+        let now = self.now;
+        let ambush = &mut self.network.ambush;
+        if let Some(ambush) = ambush.take_if(|it| it.is_met_by(from, &message, now)) {
             self.ambush(ambush);
         }
         let arrivals = self.network.send(
@@ -162,6 +164,7 @@ impl World {
         }
     }
 
+    /// A message arrives; a stopped process finds it later, whatever becomes of the link.
     pub(super) fn arrival(&mut self, parcel: Parcel) {
         if self.nodes[parcel.to].process.is_none()
             || !self.network.arrives(&parcel, self.now, &mut self.counters)
@@ -169,7 +172,15 @@ impl World {
             return;
         }
         let from = self.nodes[parcel.from].id;
-        self.tell(parcel.to, Event::Peer { from, messages: vec![parcel.message] });
+        let event = Event::Peer { from, messages: vec![parcel.message] };
+        let node = &mut self.nodes[parcel.to];
+        match &mut node.backlog {
+            Some(backlog) => {
+                let incarnation = node.incarnation;
+                backlog.push_back(Happening::Tell { node: parcel.to, incarnation, event });
+            }
+            None => self.tell(parcel.to, event),
+        }
     }
 
     fn reply(&mut self, number: usize, to: u64, reply: Reply) -> Result<(), Violation> {

@@ -185,14 +185,20 @@ impl Weather {
     fn pauses() -> Self {
         Self {
             name: "pauses",
-            deeds: Deeds {
-                pause: 2,
-                pause_leader: 5,
-                pause_followers: 2,
-                wake_sleeper: 6,
-                isolate: 1,
-                ..Deeds::default()
-            },
+            // Apart from each other, so that the others can elect while the leader sleeps.
+            deed_every: 2500 * MILLIS..4 * SECONDS,
+            deeds: Deeds { pause: 1, pause_leader: 6, pause_followers: 1, ..Deeds::default() },
+            slow_per_mille: 0,
+            think: MILLIS..10 * MILLIS,
+            ..Self::rough()
+        }
+    }
+
+    fn sleepers() -> Self {
+        Self {
+            name: "sleepers",
+            deed_every: 1500 * MILLIS..3 * SECONDS,
+            deeds: Deeds { wake_sleeper: 1, ..Deeds::default() },
             think: MILLIS..10 * MILLIS,
             ..Self::rough()
         }
@@ -281,6 +287,7 @@ impl Weather {
             Self::storm,
             Self::power,
             Self::pauses,
+            Self::sleepers,
             Self::cuts,
             Self::disks,
             Self::moves,
