@@ -106,7 +106,10 @@ async fn read_json<T: DeserializeOwned, B: Backend>(
     }
     let body = body.read(JSON_BYTES_MAX, app.bodies(), app.limits()).await.map_err(of_body)?;
     serde_json::from_slice(&body.bytes).map_err(|error| {
-        refuse(ProblemCode::MalformedRequest, format!("the body is not what this call takes: {error}"))
+        refuse(
+            ProblemCode::MalformedRequest,
+            format!("the body is not what this call takes: {error}"),
+        )
     })
 }
 

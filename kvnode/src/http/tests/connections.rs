@@ -92,9 +92,7 @@ async fn garbage_is_answered_or_cut_off_and_nothing_else_happens() {
         let rest = connection.rest().await;
         let shown = String::from_utf8_lossy(&rest);
         assert!(
-            rest.is_empty()
-                || shown.starts_with("HTTP/1.1 400")
-                || rest[3] == HTTP2_SETTINGS,
+            rest.is_empty() || shown.starts_with("HTTP/1.1 400") || rest[3] == HTTP2_SETTINGS,
             "{shown:?}"
         );
     }
