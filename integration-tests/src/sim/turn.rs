@@ -145,7 +145,9 @@ impl World {
                 message.entries.len() as u64,
             ];
             self.note(4, &facts);
-            if std::env::var("RINGKV_DBG").is_ok_and(|v| v == group.get().to_string()) { println!("{:.3} n{from}->n{to} {:?} t{} lt{} i{} c{} ents {:?} rej {} hint {} ctx {}", self.now as f64/1e6, message.get_msg_type(), message.term, message.log_term, message.index, message.commit, message.entries.iter().map(|e| e.index).collect::<Vec<_>>(), message.reject, message.reject_hint, message.context.len()); }
+        }
+        if let Some(ambush) = self.network.ambush.take_if(|it| it.is_met_by(from, &message)) {
+            self.ambush(ambush);
         }
         let arrivals = self.network.send(
             (from, to),
@@ -167,7 +169,6 @@ impl World {
             return;
         }
         let from = self.nodes[parcel.from].id;
-        if let PeerMessage::Raft { group, message } = &parcel.message { if std::env::var("RINGKV_DBG").is_ok_and(|v| v == group.get().to_string()) { println!("{:.3}   got n{}->n{} {:?} t{} i{} c{} n{} {}", self.now as f64/1e6, parcel.from, parcel.to, message.get_msg_type(), message.term, message.index, message.commit, message.entries.len(), parcel.copy); }}
         self.tell(parcel.to, Event::Peer { from, messages: vec![parcel.message] });
     }
 
