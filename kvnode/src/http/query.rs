@@ -112,7 +112,8 @@ mod tests {
     #[test]
     fn a_query_has_known_names_once() {
         let known = ["wait", "after_epoch"];
-        let table: &[(Option<&str>, Result<Option<&str>, QueryError>)] = &[
+        type Case<'a> = (Option<&'a str>, Result<Option<&'a str>, QueryError>);
+        let table: &[Case<'_>] = &[
             (None, Ok(None)),
             (Some(""), Ok(None)),
             (Some("&"), Ok(None)),
