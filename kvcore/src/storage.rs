@@ -100,7 +100,12 @@ impl Configuration {
     /// The configuration in raft-rs's form, with the places of its members taken from `known`.
     #[must_use]
     pub fn from_conf_state(state: &ConfState, known: &[Member]) -> Self {
-        let ids = |raw: &[u64]| raw.iter().copied().map(ReplicaId).collect::<Vec<_>>();
+        // raft-rs keeps sets; sorted, equal configurations are equal on all replicas.
+        let ids = |raw: &[u64]| {
+            let mut ids: Vec<_> = raw.iter().copied().map(ReplicaId).collect();
+            ids.sort_unstable();
+            ids
+        };
         let mut configuration = Self {
             voters: ids(state.get_voters()),
             learners: ids(state.get_learners()),

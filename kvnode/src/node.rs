@@ -193,6 +193,7 @@ impl Node {
             // Late enough that few renewals are for nothing, early enough for a slow round.
             renew_within: lease / 3,
             counters: ReadCounters::default(),
+            closing: Arc::default(),
         };
         let router = Arc::new(Router::new(local.clone(), store, peers.clone()));
         let acceptor = Acceptor::new(local.clone(), database.clone(), core.clone());
@@ -362,6 +363,7 @@ impl Node {
         if left > 0 {
             tracing::warn!(left, "stopping with leaderships that nobody took");
         }
+        self.router.close();
         let Self { core, database, listener, tasks, thread, .. } = self;
         drop(listener);
         drop(tasks);

@@ -18,8 +18,10 @@ use super::report::Violation;
 use super::weather::{MICROS, MILLIS, SECONDS};
 use super::world::{Asker, Happening, Read, World};
 
-/// How long a client waits for an answer in all.
+/// How long a patient client waits for an answer in all.
 const PATIENCE: u64 = 2 * SECONDS;
+/// How long the others wait: so briefly that a leader without followers does not keep them.
+const IMPATIENCE: u64 = 120 * MILLIS;
 /// A lease with less than this left is renewed by its readers.
 const RENEW_WITHIN: Duration = Duration::from_millis(250);
 
@@ -72,9 +74,22 @@ pub struct Request {
     answer: Option<Answer>,
 }
 
+/// What a client does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Habit {
+    /// It reads and writes, and waits long.
+    #[default]
+    Patient,
+    /// It reads and writes, and gives up soon.
+    Impatient,
+    /// It only reads, and gives up soon.
+    Reader,
+}
+
 /// A client.
 #[derive(Clone, Debug, Default)]
 pub struct Client {
+    habit: Habit,
     busy: Option<usize>,
     leaders: BTreeMap<GroupId, usize>,
     versions: BTreeMap<usize, Option<Version>>,
@@ -84,7 +99,17 @@ impl Client {
     /// This many clients.
     #[must_use]
     pub fn all(count: usize) -> Vec<Self> {
-        vec![Self::default(); count]
+        let habits = [Habit::Patient, Habit::Impatient, Habit::Reader];
+        let client =
+            |number: usize| Self { habit: habits[number % habits.len()], ..Self::default() };
+        (0..count).map(client).collect()
+    }
+
+    fn patience(&self) -> u64 {
+        match self.habit {
+            Habit::Patient => PATIENCE,
+            Habit::Impatient | Habit::Reader => IMPATIENCE,
+        }
     }
 }
 
@@ -101,8 +126,10 @@ impl World {
             (2, _) => Condition::Present,
             _ => Condition::Always,
         };
+        let reads_only = self.clients[client].habit == Habit::Reader;
         let wish = match self.dice.index(20) {
             0..9 => Wish::Read,
+            _ if reads_only => Wish::Read,
             9..18 => Wish::Put(condition),
             _ => Wish::Delete(condition),
         };
@@ -121,7 +148,8 @@ impl World {
         });
         self.clients[client].busy = Some(request);
         self.attempt(request);
-        self.after(PATIENCE, Happening::ClientGivesUp { request });
+        let patience = self.clients[client].patience();
+        self.after(patience, Happening::ClientGivesUp { request });
     }
 
     fn attempt(&mut self, number: usize) {
@@ -291,6 +319,7 @@ impl World {
         };
         if let Answer::NotApplied(leader) = answer {
             self.counters.requests_refused += 1;
+            let patience = self.clients[client].patience();
             let request = &mut self.requests[attempt.request];
             request.open = false;
             let value = request.value.clone();
@@ -299,7 +328,7 @@ impl World {
                 Some(leader) => self.clients[client].leaders.insert(group, leader),
                 None => self.clients[client].leaders.remove(&group),
             };
-            if self.now < request.invoked + PATIENCE && !self.clearing {
+            if self.now < request.invoked + patience && !self.clearing {
                 let request = attempt.request;
                 let wait = if leader.is_some() { 0..MILLIS } else { MILLIS..30 * MILLIS };
                 let wait = self.dice.within(&wait);

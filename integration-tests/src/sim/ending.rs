@@ -39,6 +39,7 @@ impl World {
         self.network.mend();
         self.network.whole = true;
         self.network.late_order = None;
+        self.network.ambush = None;
         for number in 0..self.nodes.len() {
             let node = &mut self.nodes[number];
             node.stalled_until = 0;

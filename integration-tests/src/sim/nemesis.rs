@@ -3,7 +3,7 @@
 use kvcore::group::Role;
 use kvcore::{Event, GroupId};
 
-use super::network::LateOrder;
+use super::network::{Ambush, AmbushDeed, LateOrder};
 use super::weather::{Deeds, MILLIS, SECONDS};
 use super::world::{Asker, Happening, World};
 
@@ -14,6 +14,7 @@ enum Deed {
     PowerAll,
     Pause,
     PauseFollowers,
+    WakeSleeper,
     Isolate,
     CutOneWay,
     Stall,
@@ -28,13 +29,14 @@ enum Deed {
     KillLeaderUnsynced,
 }
 
-fn weights(deeds: &Deeds) -> [(u64, Deed); 17] {
+fn weights(deeds: &Deeds) -> [(u64, Deed); 18] {
     [
         (deeds.kill, Deed::Kill),
         (deeds.power, Deed::Power),
         (deeds.power_all, Deed::PowerAll),
         (deeds.pause, Deed::Pause),
         (deeds.pause_followers, Deed::PauseFollowers),
+        (deeds.wake_sleeper, Deed::WakeSleeper),
         (deeds.isolate, Deed::Isolate),
         (deeds.cut_one_way, Deed::CutOneWay),
         (deeds.stall, Deed::Stall),
@@ -89,6 +91,7 @@ impl World {
                 self.pause(any, length, one_by_one);
             }
             Deed::PauseFollowers => self.pause_followers(),
+            Deed::WakeSleeper => self.wake_sleeper(),
             Deed::Isolate => {
                 let node = self.any_leader().map_or(any, |(node, _)| node);
                 let until = self.now + self.dice.within(&(100 * MILLIS..3 * SECONDS));
@@ -122,15 +125,11 @@ impl World {
             Deed::BreakCopy => self.break_copy(downtime),
             Deed::KillJointLeader => self.kill_joint_leader(downtime),
             Deed::PauseLeader => {
-                if let Some((leader, _)) = self.any_leader() {
-                    let length = self.dice.within(&(700 * MILLIS..5 * SECONDS));
-                    // What the others say afterwards is lost, so that it learns of nothing new.
-                    let deaf = self.now + length + self.dice.within(&(0..800 * MILLIS));
-                    let from = self.now + self.dice.within(&(MILLIS..60 * MILLIS));
-                    self.pause(leader, length, true);
-                    for node in (0..self.nodes.len()).filter(|node| *node != leader) {
-                        self.at(from, Happening::Cut { from: node, to: leader, until: deaf });
-                    }
+                if let Some((leader, group)) = self.any_busy_leader() {
+                    let length = self.dice.within(&(1600 * MILLIS..3 * SECONDS));
+                    let deed = AmbushDeed::PauseLeader { length };
+                    self.network.ambush =
+                        Some(Ambush { from: leader, group, not_before: self.now, deed });
                 }
             }
             Deed::KillLeaderUnsynced => {
@@ -156,6 +155,14 @@ impl World {
             }
         }
         self.dice.pick(&led).copied()
+    }
+
+    /// A partition that clients read and the node that leads it.
+    fn any_busy_leader(&mut self) -> Option<(usize, GroupId)> {
+        let key = self.dice.index(self.keys.len());
+        let group = GroupId::of_partition(self.keys[key].partition);
+        let leader = self.leader(group)?;
+        self.nodes[leader].is_running().then_some((leader, group))
     }
 
     /// The running nodes that follow in a group.
@@ -198,7 +205,7 @@ impl World {
     /// The order to campaign takes so long that the leader gives the transfer up and serves on;
     /// when it arrives, nothing reaches the old leader any more.
     fn late_order(&mut self) {
-        let Some((leader, group)) = self.any_leader() else { return };
+        let Some((leader, group)) = self.any_busy_leader() else { return };
         let followers = self.followers(leader, group);
         let Some(to) = self.dice.pick(&followers).copied() else { return };
         let delay = self.dice.within(&(150 * MILLIS..500 * MILLIS));
@@ -211,27 +218,86 @@ impl World {
         }
     }
 
-    /// One follower hears nothing for a while and wants an election; then the other restarts out
-    /// of the leader's sight and has forgotten what it promised.
+    /// One follower hears nothing for a while and wants an election; as it asks for votes, the other
+    /// restarts out of the leader's sight and has forgotten what it promised.
     fn forgetful_follower(&mut self) {
-        let Some((leader, group)) = self.any_leader() else { return };
+        let Some((leader, group)) = self.any_busy_leader() else { return };
         let mut followers = self.followers(leader, group);
         if followers.len() < 2 {
             return;
         }
         let chosen = self.dice.index(followers.len());
-        let forgetful = followers.swap_remove(chosen);
-        let restart = self.now + self.dice.within(&(900 * MILLIS..2 * SECONDS));
-        let until = restart + SECONDS;
-        for eager in followers {
-            self.counters.cuts += 1;
-            self.network.cut(leader, eager, until);
-            self.network.cut(eager, leader, until);
+        let voter = followers.swap_remove(chosen);
+        let until = self.now + 3 * SECONDS;
+        self.network.no_appends = Some((leader, until));
+        self.counters.cuts += 1;
+        for eager in &followers {
+            self.network.cut(leader, *eager, until);
+            self.network.cut(*eager, leader, until);
         }
-        self.at(restart, Happening::Cut { from: leader, to: forgetful, until });
-        self.at(restart, Happening::Cut { from: forgetful, to: leader, until });
-        let downtime = self.dice.within(&(MILLIS..40 * MILLIS));
-        self.at(restart, Happening::PowerFails { node: forgetful, downtime });
+        let deed = AmbushDeed::RestartVoter { leader, voter };
+        self.network.ambush =
+            Some(Ambush { from: followers[0], group, not_before: self.now, deed });
+    }
+
+    /// One follower sleeps while the other confirms the leader's rounds; then the other hears no
+    /// more, and the sleeper wakes to a round just when the other would elect it.
+    fn wake_sleeper(&mut self) {
+        let Some((leader, group)) = self.any_busy_leader() else { return };
+        let mut followers = self.followers(leader, group);
+        if followers.len() < 2 {
+            return;
+        }
+        let chosen = self.dice.index(followers.len());
+        let sleeper = followers.swap_remove(chosen);
+        // Long enough for the ticks that it misses to be an election timeout of any rank.
+        let not_before = self.now + 800 * MILLIS;
+        self.network.no_appends = Some((leader, self.now + 3 * SECONDS));
+        self.pause(sleeper, 3 * SECONDS, false);
+        let delay = self.dice.within(&(720 * MILLIS..860 * MILLIS));
+        let deed = AmbushDeed::WakeSleeper { deaf: followers[0], sleeper, delay };
+        self.network.ambush = Some(Ambush { from: leader, group, not_before, deed });
+    }
+
+    /// The message that the nemesis waited for was sent.
+    pub(super) fn ambush(&mut self, ambush: Ambush) {
+        let now = self.now;
+        let others = |world: &Self, node: usize| -> Vec<usize> {
+            (0..world.nodes.len()).filter(|other| *other != node).collect()
+        };
+        match ambush.deed {
+            AmbushDeed::PauseLeader { length } => {
+                let leader = ambush.from;
+                let deaf_from = now + self.dice.within(&(5 * MILLIS..60 * MILLIS));
+                let until = now + length + self.dice.within(&(100 * MILLIS..800 * MILLIS));
+                self.pause(leader, length, true);
+                for node in others(self, leader) {
+                    self.at(deaf_from, Happening::Cut { from: node, to: leader, until });
+                }
+            }
+            AmbushDeed::WakeSleeper { deaf, sleeper, delay } => {
+                let leader = ambush.from;
+                let wakes = now + delay;
+                let deaf_from = now + self.dice.within(&(4 * MILLIS..12 * MILLIS));
+                let until = wakes + 600 * MILLIS;
+                self.at(deaf_from, Happening::Cut { from: leader, to: deaf, until });
+                self.at(deaf_from, Happening::Cut { from: deaf, to: leader, until });
+                let incarnation = self.nodes[sleeper].incarnation;
+                let node = sleeper;
+                self.at(wakes, Happening::Resume { node, incarnation, one_by_one: false });
+                self.at(wakes, Happening::Cut { from: leader, to: sleeper, until });
+                let silent_from = wakes + self.dice.within(&(2 * MILLIS..6 * MILLIS));
+                self.at(silent_from, Happening::Cut { from: sleeper, to: leader, until });
+            }
+            AmbushDeed::RestartVoter { leader, voter } => {
+                let until = now + SECONDS;
+                self.network.cut(leader, voter, until);
+                self.network.cut(voter, leader, until);
+                self.network.hold_votes = Some((voter, now + 8 * MILLIS));
+                let downtime = self.dice.within(&(MILLIS..4 * MILLIS));
+                self.at(now, Happening::PowerFails { node: voter, downtime });
+            }
+        }
     }
 
     /// All followers of a leader stop together and go on together; a moment later nothing of

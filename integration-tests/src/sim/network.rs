@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use kvcore::GroupId;
 use kvcore::message::PeerMessage;
 use raft::eraftpb::MessageType;
 
@@ -33,6 +34,67 @@ pub struct LateOrder {
     pub delay: u64,
 }
 
+/// What the nemesis waits for: the next message of a kind that a node sends in a group.
+#[derive(Clone, Copy, Debug)]
+pub struct Ambush {
+    /// The sender.
+    pub from: usize,
+    /// The group.
+    pub group: GroupId,
+    /// Messages sent earlier do not count.
+    pub not_before: u64,
+    /// What happens then.
+    pub deed: AmbushDeed,
+}
+
+/// What happens when the message that the nemesis waits for is sent.
+#[derive(Clone, Copy, Debug)]
+pub enum AmbushDeed {
+    /// A leader that has just sent a round stops for a while; it wakes to the answers, to reads, and
+    /// to nothing that came later.
+    PauseLeader {
+        /// For how long.
+        length: u64,
+    },
+    /// One follower has just confirmed a round and hears no more; the other, asleep, wakes when the
+    /// first is ready for an election, with the next round in its mail.
+    WakeSleeper {
+        /// The one that will hear no more.
+        deaf: usize,
+        /// The one that sleeps.
+        sleeper: usize,
+        /// How long after the round it wakes.
+        delay: u64,
+    },
+    /// A follower that wants to be elected has just asked; the other restarts, out of the leader's
+    /// sight, in time to be asked.
+    RestartVoter {
+        /// The leader.
+        leader: usize,
+        /// The one that restarts.
+        voter: usize,
+    },
+}
+
+impl Ambush {
+    /// Whether this is the message.
+    #[must_use]
+    pub fn is_met_by(&self, from: usize, message: &PeerMessage, now: u64) -> bool {
+        let PeerMessage::Raft { group, message } = message else { return false };
+        if *group != self.group || from != self.from || now < self.not_before {
+            return false;
+        }
+        match self.deed {
+            AmbushDeed::PauseLeader { .. } | AmbushDeed::WakeSleeper { .. } => {
+                message.get_msg_type() == MessageType::MsgHeartbeat && !message.context.is_empty()
+            }
+            AmbushDeed::RestartVoter { .. } => {
+                message.get_msg_type() == MessageType::MsgRequestPreVote
+            }
+        }
+    }
+}
+
 /// The links between nodes.
 #[derive(Debug, Default)]
 pub struct Network {
@@ -41,6 +103,13 @@ pub struct Network {
     arrived: BTreeMap<(usize, usize), u64>,
     /// Set by the nemesis.
     pub late_order: Option<LateOrder>,
+    /// Set by the nemesis.
+    pub ambush: Option<Ambush>,
+    /// Requests for votes to a node are held until then.
+    pub hold_votes: Option<(usize, u64)>,
+    /// Appends of a node are lost until then, while its heartbeats arrive: the logs of its followers
+    /// stay equal, and it goes on leading.
+    pub no_appends: Option<(usize, u64)>,
     /// Nothing goes wrong any more.
     pub whole: bool,
 }
@@ -85,10 +154,25 @@ impl Network {
         }
         if let Some(late) = self.late_order
             && late.from == from
-            && is_order(&parcel.message)
+            && raft_type(&parcel.message) == Some(MessageType::MsgTimeoutNow)
         {
             self.late_order = None;
             return vec![(now + late.delay, parcel)];
+        }
+        if let Some((voter, until)) = self.hold_votes
+            && voter == to
+            && now < until
+            && raft_type(&parcel.message) == Some(MessageType::MsgRequestPreVote)
+        {
+            return vec![(until, parcel)];
+        }
+        if let Some((leader, until)) = self.no_appends
+            && leader == from
+            && now < until
+            && raft_type(&parcel.message) == Some(MessageType::MsgAppend)
+        {
+            counters.messages_lost += 1;
+            return Vec::new();
         }
         let mut arrivals = Vec::new();
         if dice.chance(weather.duplicate_per_mille) {
@@ -128,12 +212,12 @@ impl Network {
     }
 }
 
-fn is_order(message: &PeerMessage) -> bool {
+fn raft_type(message: &PeerMessage) -> Option<MessageType> {
     match message {
-        PeerMessage::Raft { message, .. } => message.get_msg_type() == MessageType::MsgTimeoutNow,
+        PeerMessage::Raft { message, .. } => Some(message.get_msg_type()),
         PeerMessage::Heartbeat(_)
         | PeerMessage::View(_)
         | PeerMessage::ViewRequest { .. }
-        | PeerMessage::SnapshotFailed { .. } => false,
+        | PeerMessage::SnapshotFailed { .. } => None,
     }
 }

@@ -145,7 +145,11 @@ impl World {
                 message.entries.len() as u64,
             ];
             self.note(4, &facts);
-            if std::env::var("RINGKV_DBG").is_ok_and(|v| v == group.get().to_string()) { println!("{:.3} n{from}->n{to} {:?} t{} lt{} i{} c{} ents {:?} rej {} hint {} ctx {}", self.now as f64/1e6, message.get_msg_type(), message.term, message.log_term, message.index, message.commit, message.entries.iter().map(|e| e.index).collect::<Vec<_>>(), message.reject, message.reject_hint, message.context.len()); }
+        }
+        let now = self.now;
+        let ambush = &mut self.network.ambush;
+        if let Some(ambush) = ambush.take_if(|it| it.is_met_by(from, &message, now)) {
+            self.ambush(ambush);
         }
         let arrivals = self.network.send(
             (from, to),
@@ -160,6 +164,7 @@ impl World {
         }
     }
 
+    /// A message arrives; a stopped process finds it later, whatever becomes of the link.
     pub(super) fn arrival(&mut self, parcel: Parcel) {
         if self.nodes[parcel.to].process.is_none()
             || !self.network.arrives(&parcel, self.now, &mut self.counters)
@@ -167,8 +172,15 @@ impl World {
             return;
         }
         let from = self.nodes[parcel.from].id;
-        if let PeerMessage::Raft { group, message } = &parcel.message { if std::env::var("RINGKV_DBG").is_ok_and(|v| v == group.get().to_string()) { println!("{:.3}   got n{}->n{} {:?} t{} i{} c{} n{} {}", self.now as f64/1e6, parcel.from, parcel.to, message.get_msg_type(), message.term, message.index, message.commit, message.entries.len(), parcel.copy); }}
-        self.tell(parcel.to, Event::Peer { from, messages: vec![parcel.message] });
+        let event = Event::Peer { from, messages: vec![parcel.message] };
+        let node = &mut self.nodes[parcel.to];
+        match &mut node.backlog {
+            Some(backlog) => {
+                let incarnation = node.incarnation;
+                backlog.push_back(Happening::Tell { node: parcel.to, incarnation, event });
+            }
+            None => self.tell(parcel.to, event),
+        }
     }
 
     fn reply(&mut self, number: usize, to: u64, reply: Reply) -> Result<(), Violation> {

@@ -27,6 +27,8 @@ pub struct Deeds {
     pub pause: u64,
     /// Pause the followers of a group together, then cut their leader off as they go on.
     pub pause_followers: u64,
+    /// Pause one follower; it wakes to a round just when the other, which hears no more, may vote.
+    pub wake_sleeper: u64,
     /// Cut a node off from all others; clients still reach it.
     pub isolate: u64,
     /// Cut one link, in one direction.
@@ -48,7 +50,7 @@ pub struct Deeds {
     pub break_copy: u64,
     /// Kill a leader whose configuration is joint.
     pub kill_joint_leader: u64,
-    /// Pause a leader and let its mail be answered one by one.
+    /// Pause a leader that has just sent a round; it wakes to the answers one by one.
     pub pause_leader: u64,
     /// Kill a leader whose followers have synced what it has not.
     pub kill_leader_unsynced: u64,
@@ -111,7 +113,7 @@ impl Weather {
             deeds: Deeds::default(),
             downtime: 50 * MILLIS..2 * SECONDS,
             move_every: 0..0,
-            clients: 4,
+            clients: 6,
             think: 2 * MILLIS..20 * MILLIS,
             chunk: MILLIS..5 * MILLIS,
             length: 6 * SECONDS,
@@ -145,6 +147,7 @@ impl Weather {
                 power_all: 1,
                 pause: 4,
                 pause_followers: 1,
+                wake_sleeper: 1,
                 isolate: 3,
                 cut_one_way: 4,
                 stall: 3,
@@ -182,13 +185,20 @@ impl Weather {
     fn pauses() -> Self {
         Self {
             name: "pauses",
-            deeds: Deeds {
-                pause: 3,
-                pause_leader: 5,
-                pause_followers: 4,
-                isolate: 1,
-                ..Deeds::default()
-            },
+            // Apart from each other, so that the others can elect while the leader sleeps.
+            deed_every: 2500 * MILLIS..4 * SECONDS,
+            deeds: Deeds { pause: 1, pause_leader: 6, pause_followers: 1, ..Deeds::default() },
+            slow_per_mille: 0,
+            think: MILLIS..10 * MILLIS,
+            ..Self::rough()
+        }
+    }
+
+    fn sleepers() -> Self {
+        Self {
+            name: "sleepers",
+            deed_every: 1500 * MILLIS..3 * SECONDS,
+            deeds: Deeds { wake_sleeper: 1, ..Deeds::default() },
             think: MILLIS..10 * MILLIS,
             ..Self::rough()
         }
@@ -277,6 +287,7 @@ impl Weather {
             Self::storm,
             Self::power,
             Self::pauses,
+            Self::sleepers,
             Self::cuts,
             Self::disks,
             Self::moves,

@@ -352,7 +352,6 @@ impl World {
             | Happening::Chunk { node, .. }
             | Happening::RequestArrives { node, .. }
             | Happening::GateRead { node, .. } => *node,
-            Happening::Arrival(parcel) => parcel.to,
             Happening::Synced { node, incarnation, sync, through } => {
                 // The kernel completes a sync whether or not the process looks.
                 if let Some(backlog) = &mut self.nodes[*node].backlog {
@@ -364,7 +363,8 @@ impl World {
                 }
                 *node
             }
-            Happening::ClientActs { .. }
+            Happening::Arrival(_)
+            | Happening::ClientActs { .. }
             | Happening::ClientTriesAgain { .. }
             | Happening::ClientGivesUp { .. }
             | Happening::ClientHears { .. }
@@ -400,7 +400,11 @@ impl World {
             return Ok(());
         }
         let Some(backlog) = self.nodes[node].backlog.take() else { return Ok(()) };
+        if let Some(process) = &mut self.nodes[node].process {
+            process.turn_at = None;
+        }
         for happening in backlog {
+            // The turn that it slept through is the next one, which sees all its mail.
             self.happens(happening)?;
             if one_by_one && self.nodes[node].process.is_some() {
                 self.turn(node)?;
@@ -461,9 +465,8 @@ impl World {
     /// Ends a process; `kept` of its unsynced batches survive. It starts again after a while.
     pub fn crash(&mut self, number: usize, kept: usize, downtime: u64) {
         let node = &mut self.nodes[number];
-        if node.process.take().is_none() {
-            return;
-        }
+        let Some(process) = node.process.take() else { return };
+        self.counters.snapshots_broken_off += process.copying.len() as u64;
         node.backlog = None;
         node.incarnation += 1;
         self.counters.crashes += 1;

@@ -4,6 +4,7 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
+use std::net::TcpListener;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -52,6 +53,7 @@ pub fn start(
     node: &DevNode,
     program: &Path,
 ) -> Result<Child, Failure> {
+    check_ports(node)?;
     let data_dir = layout.data_dir(&node.name);
     fs::create_dir_all(&data_dir).map_err(|error| of_file("make", &data_dir, &error))?;
     let log_path = layout.log_file(&node.name);
@@ -84,6 +86,18 @@ pub fn start(
         return Err(failure);
     }
     Ok(child)
+}
+
+/// A foreign program on a node's port would answer in its place until the node gives up.
+fn check_ports(node: &DevNode) -> Result<(), Failure> {
+    for address in [node.client_address(), node.peer_address()] {
+        if let Err(error) = TcpListener::bind(&address) {
+            let message = format!("{} cannot listen on {address}: {error}", node.name);
+            return Err(Failure::new(Exit::Conflict, message)
+                .with_hint("end the program that listens there, or use another --port"));
+        }
+    }
+    Ok(())
 }
 
 /// The process of a node, if it runs. A pid file left behind is removed.

@@ -78,7 +78,8 @@ fn a_port_taken_by_another_cluster_is_no_success() {
     first.wait_ready();
     let dir = tempfile::tempdir().unwrap();
     let mut second = DevUp::start_in(dir, first.port, &["--nodes", "1"]);
-    assert_eq!(second.wait(), Some(1));
+    assert_eq!(second.wait(), Some(4));
+    assert!(second.said().contains("cannot listen on"), "{}", second.said());
     assert!(first.pid("n1").is_some_and(is_alive), "the first goes on");
 }
 

@@ -113,12 +113,23 @@ impl DevUp {
 
     /// Ends it as ctrl-c does; its exit code.
     pub fn end(&mut self) -> Option<i32> {
-        signal(self.child.id() as i32, "INT");
-        self.child.wait().unwrap().code()
+        self.interrupt();
+        self.wait()
     }
 
+    /// Waits for its end; its exit code.
     pub fn wait(&mut self) -> Option<i32> {
-        self.child.wait().unwrap().code()
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            if Instant::now() >= deadline {
+                self.kill();
+                panic!("it does not end; it said: {}", self.said());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     pub fn interrupt(&self) {

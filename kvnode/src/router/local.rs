@@ -5,6 +5,7 @@
 //! confirms the read first.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -42,6 +43,8 @@ pub(crate) struct LocalStore {
     /// A lease that ends within this time is renewed while it still holds.
     pub renew_within: Duration,
     pub counters: ReadCounters,
+    /// The node is about to stop and executes nothing any more.
+    pub closing: Arc<AtomicBool>,
 }
 
 /// How reads were served.
@@ -144,6 +147,9 @@ impl LocalStore {
         if check_key(key).is_err() {
             return Some(PeerAnswer::Refused(PeerRefusal::OutOfLimits));
         }
+        if self.closing.load(Ordering::Acquire) {
+            return Some(PeerAnswer::Refused(PeerRefusal::ShuttingDown));
+        }
         let Some(replica) = self.replica(partition) else {
             let epoch = self.view.epoch();
             return Some(PeerAnswer::Refused(PeerRefusal::NoReplica { epoch }));
@@ -182,6 +188,9 @@ impl LocalStore {
         })?;
         if misplaced {
             return Err(PeerRefusal::Malformed);
+        }
+        if self.closing.load(Ordering::Acquire) {
+            return Err(PeerRefusal::ShuttingDown);
         }
         if self.disk.state() == DiskState::Full {
             return Err(PeerRefusal::DiskFull);

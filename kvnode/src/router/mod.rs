@@ -15,6 +15,7 @@ mod route;
 mod tests;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -126,8 +127,7 @@ impl Router {
     ) -> Result<Served<Option<Record>>, RequestError> {
         check_key(&key)?;
         let partition = self.partition_of(&key)?;
-        let local = self.read_here(partition, &key, consistency);
-        let (answer, node) = match local {
+        let (answer, node) = match self.read_here(partition, &key, consistency, options).await {
             Some(answer) => (answer, self.node.id()),
             None => {
                 let request = PeerRequest::Read { partition, key, consistency };
@@ -254,6 +254,11 @@ impl Router {
         if reasons.is_empty() { Ok(()) } else { Err(reasons) }
     }
 
+    /// Executes nothing here any more; requests still go to other nodes.
+    pub(crate) fn close(&self) {
+        self.store.closing.store(true, Ordering::Release);
+    }
+
     pub(crate) fn store(&self) -> &LocalStore {
         &self.store
     }
@@ -265,14 +270,23 @@ impl Router {
             .ok_or(RequestError::NotInitialised)
     }
 
-    /// A read that this node can answer at once: of what it leads, or stale.
-    fn read_here(
+    /// A read that this node can answer by itself: of what it leads under a lease, or stale.
+    async fn read_here(
         &self,
         partition: PartitionId,
         key: &Bytes,
         consistency: Consistency,
+        options: RequestOptions,
     ) -> Option<PeerAnswer> {
-        match self.store.read_quickly(partition, key, consistency)? {
+        let answer = match (self.store.read_quickly(partition, key, consistency), consistency) {
+            (Some(answer), _) => answer,
+            // Only the disk knows: still nearer than any other node.
+            (None, Consistency::Stale) => {
+                self.store.read(partition, key, consistency, options.deadline).await
+            }
+            (None, Consistency::Linearizable) => return None,
+        };
+        match answer {
             PeerAnswer::Refused(_) => None,
             answer => Some(answer),
         }

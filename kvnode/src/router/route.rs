@@ -15,6 +15,10 @@ const PAUSE_FIRST: Duration = Duration::from_millis(5);
 /// The longest such pause: an election takes longer, a transfer of leadership does not.
 const PAUSE_LONGEST: Duration = Duration::from_millis(80);
 
+/// A read that has no answer after this long is asked of another node: the one asked may hang, or
+/// lead a group without a quorum. Twice an election's time, so that a new leader is there by then.
+const READ_ATTEMPT: Duration = Duration::from_secs(1);
+
 /// What an attempt that served nothing leaves to do.
 enum Next {
     /// The request was not applied: ask this node, or else another one.
@@ -51,10 +55,14 @@ impl Router {
                 continue;
             };
             asked.push(to);
+            let give_up = match is_read(&request) {
+                true => deadline.min(Instant::now() + READ_ATTEMPT),
+                false => deadline,
+            };
             let answer = if to == here {
-                Ok(self.execute(request.clone(), deadline).await)
+                Ok(self.execute(request.clone(), give_up).await)
             } else {
-                self.peers.call(to, request.clone(), deadline).await
+                self.peers.call(to, request.clone(), give_up).await
             };
             let next = match answer {
                 Ok(PeerAnswer::Refused(refusal)) => self.after_refusal(group, &request, refusal),
@@ -62,9 +70,10 @@ impl Router {
                     self.note_leader(group, Some(to));
                     return Ok((answer, to));
                 }
-                Err(error) => after_failure(group, &request, error),
+                Err(error) => after_failure(&request, error),
             };
             match next {
+                Next::Ask(_) if Instant::now() >= deadline => return Err(no_leader(group)),
                 Next::Ask(leader) if direct => return Err(self.not_leader(&view, group, leader)),
                 Next::Ask(leader) => {
                     self.note_leader(group, leader);
@@ -124,11 +133,11 @@ impl Router {
             PeerRefusal::NoReplica { epoch: _ }
             | PeerRefusal::NotInitialised
             | PeerRefusal::Overwritten
+            | PeerRefusal::Expired
             | PeerRefusal::ShuttingDown
             | PeerRefusal::NotNow
             | PeerRefusal::OtherCluster { .. } => Next::Ask(None),
             PeerRefusal::OutcomeUnknown => after_unknown(request),
-            PeerRefusal::Expired => Next::Give(no_leader(group)),
             PeerRefusal::Overloaded => Next::Give(RequestError::Overloaded),
             PeerRefusal::DiskFull => Next::Give(RequestError::DiskFull),
             PeerRefusal::Storage { reason } => Next::Give(RequestError::Storage { reason }),
@@ -161,16 +170,16 @@ impl Router {
     }
 }
 
-fn after_failure(group: GroupId, request: &PeerRequest, error: CallError) -> Next {
+fn after_failure(request: &PeerRequest, error: CallError) -> Next {
     match error {
-        CallError::NotSent(NotSent::UnknownNode | NotSent::Unreachable) => Next::Ask(None),
+        CallError::NotSent(NotSent::UnknownNode | NotSent::Unreachable | NotSent::Expired) => {
+            Next::Ask(None)
+        }
         CallError::NotSent(NotSent::Overloaded) => Next::Give(RequestError::Overloaded),
-        CallError::NotSent(NotSent::Expired) => Next::Give(no_leader(group)),
         CallError::NotSent(NotSent::TooLong) => {
             let bytes = request.size();
             Next::Give(RequestError::ValueTooLarge { bytes, bytes_max: bytes })
         }
-        CallError::Deadline if is_read(request) => Next::Give(no_leader(group)),
         CallError::Lost | CallError::Deadline => after_unknown(request),
     }
 }

@@ -154,6 +154,7 @@ async fn setup(scripts: [Script; 3]) -> Setup {
         value_bytes_max: 1000,
         renew_within: Duration::from_millis(100),
         counters: ReadCounters::default(),
+        closing: Arc::default(),
     };
     Setup { router: Router::new(local, store, peers), scripts, listeners, _dir: dir }
 }
@@ -240,6 +241,26 @@ async fn a_read_whose_answer_was_lost_is_asked_of_another_node() {
     let served = setup.router.read(key, Consistency::Linearizable, within(LONG)).await.unwrap();
     assert_eq!(served.value, None);
     assert_eq!(served.served_by.as_str(), "n3");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_that_hangs_is_asked_of_another_node() {
+    let hanging = Script::new([Reaction::Hold]);
+    let setup = setup([Script::default(), hanging, Script::new([Reaction::Apply])]).await;
+    let key = key_of(&setup.router, &[2, 3]);
+    let served = setup.router.read(key, Consistency::Linearizable, within(LONG)).await.unwrap();
+    assert_eq!(served.served_by.as_str(), "n3");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_about_to_stop_sends_requests_elsewhere() {
+    let here = Script::new([Reaction::Apply]);
+    let setup = setup([here, Script::new([Reaction::Apply]), Script::default()]).await;
+    let key = key_of(&setup.router, &[1, 2]);
+    setup.router.close();
+    let served = setup.router.write(put(&key), within(LONG)).await.unwrap();
+    assert_eq!(served.served_by.as_str(), "n2");
+    assert_eq!(setup.scripts[0].asked(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -167,10 +167,7 @@ fn meta(cache: &Cache) -> Result<Options, rocksdb::Error> {
 /// Options of every column family. Keys that begin with the same `neighbours` bytes are often
 /// written one after another: the memtable remembers for each such prefix where the last one went,
 /// which saves most of the search for the next one's place. The wrapper has no setter for this.
-fn common(
-    table: &BlockBasedOptions,
-    neighbours: Option<usize>,
-) -> Result<Options, rocksdb::Error> {
+fn common(table: &BlockBasedOptions, neighbours: Option<usize>) -> Result<Options, rocksdb::Error> {
     let mut options = Options::default();
     if let Some(bytes) = neighbours {
         options = options.get_options_from_string(format!(
