@@ -22,5 +22,6 @@ mod power_off;
 mod races;
 mod requests;
 mod returning;
+mod starting;
 mod uninitialised;
 mod wiped;

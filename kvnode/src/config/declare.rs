@@ -99,6 +99,8 @@ settings! {
     value_bytes_max: ByteSize = ByteSize::of(HttpLimits::default().value_bytes_max);
     /// Memory for all request bodies together.
     bodies_bytes_max: ByteSize = ByteSize::of(HttpLimits::default().bodies_bytes_max);
+    /// Memory for all large values together that wait for their clients to take them.
+    answers_bytes_max: ByteSize = ByteSize::of(HttpLimits::default().answers_bytes_max);
     /// Client connections at a time.
     connections_max: usize = HttpLimits::default().connections_max;
     /// Long polls at a time.
@@ -209,6 +211,9 @@ impl Config {
         if self.bodies_bytes_max < self.value_bytes_max {
             return rule("bodies_bytes_max must not be less than value_bytes_max");
         }
+        if self.answers_bytes_max < self.value_bytes_max {
+            return rule("answers_bytes_max must not be less than value_bytes_max");
+        }
         if self.log_retain_bytes_max < self.log_truncate_bytes {
             return rule("log_retain_bytes_max must not be less than log_truncate_bytes");
         }
@@ -236,6 +241,7 @@ impl Config {
         HttpLimits {
             value_bytes_max: self.value_bytes_max.get(),
             bodies_bytes_max: self.bodies_bytes_max.get(),
+            answers_bytes_max: self.answers_bytes_max.get(),
             connections_max: self.connections_max,
             waiters_max: self.waiters_max,
             request_timeout: self.request_timeout,

@@ -40,6 +40,7 @@ pub struct App<B> {
     limits: HttpLimits,
     metrics: Arc<Metrics>,
     bodies: Arc<Quota>,
+    answers: Arc<Quota>,
     waiters: Arc<Quota>,
     stopping: watch::Receiver<bool>,
     name_value: HeaderValue,
@@ -58,6 +59,7 @@ impl<B: Backend> App<B> {
         let name_value = HeaderValue::from_str(name).expect("names are legal in headers");
         Self {
             bodies: Quota::new(limits.bodies_bytes_max),
+            answers: Quota::new(limits.answers_bytes_max),
             waiters: Quota::new(limits.waiters_max),
             backend,
             limits,
@@ -86,6 +88,11 @@ impl<B: Backend> App<B> {
     /// Bytes of request bodies in memory.
     pub fn bodies(&self) -> &Arc<Quota> {
         &self.bodies
+    }
+
+    /// Bytes of large values that wait for their clients.
+    pub fn answers(&self) -> &Arc<Quota> {
+        &self.answers
     }
 
     /// Long polls under way.

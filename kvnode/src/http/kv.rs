@@ -1,5 +1,6 @@
 //! The calls on one key: `PUT`, `GET`, `HEAD` and `DELETE` of `/v1/kv/{key}` and `/v1/kv64/{key}`.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -21,6 +22,7 @@ use kvcore::store::{Command, Condition, Limits, Record, WriteOutcome};
 use super::app::{Answer, App};
 use super::backend::Backend;
 use super::body::RequestBody;
+use super::limits::{LARGE_ANSWER_BYTES, Quota, Share};
 use super::problem::{
     Refusal, not_implemented, of_body, of_condition, of_key, of_query, of_request, refuse,
 };
@@ -70,7 +72,7 @@ async fn get<B: Backend>(app: &App<B>, head: &Parts, key: Bytes) -> Result<Answe
             answer.headers_mut().insert(ETAG, etag(record.version.get()));
             answer
         }
-        Some(record) => found(record),
+        Some(record) => found(app, record)?,
     };
     let headers = answer.headers_mut();
     if consistency == Consistency::Stale {
@@ -134,19 +136,42 @@ async fn delete<B: Backend>(app: &App<B>, head: &Parts, key: Bytes) -> Result<An
 }
 
 /// The answer to a read that found a value.
-fn found(record: Record) -> Answer {
+fn found<B: Backend>(app: &App<B>, record: Record) -> Result<Answer, Refusal> {
     let content_type = match record.content_type.map(HeaderValue::try_from) {
         Some(Ok(content_type)) => content_type,
         // A stored type was a header value once; this is for one that no longer is.
         None | Some(Err(_)) => HeaderValue::from_static(CONTENT_TYPE_DEFAULT),
     };
-    let mut answer = Response::new(Full::new(record.value));
+    let mut answer = Response::new(Full::new(counted(app.answers(), record.value)?));
     let headers = answer.headers_mut();
     headers.reserve(ANSWER_HEADERS_MAX);
     headers.insert(CONTENT_TYPE, content_type);
     headers.insert(ETAG, etag(record.version.get()));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    answer
+    Ok(answer)
+}
+
+/// A value that counts against the memory for answers, if it is large, until its client took it.
+fn counted(answers: &Arc<Quota>, value: Bytes) -> Result<Bytes, Refusal> {
+    struct Counted {
+        value: Bytes,
+        _share: Share,
+    }
+    impl AsRef<[u8]> for Counted {
+        fn as_ref(&self) -> &[u8] {
+            &self.value
+        }
+    }
+    if value.len() < LARGE_ANSWER_BYTES {
+        return Ok(value);
+    }
+    match answers.take(value.len()) {
+        Some(share) => Ok(Bytes::from_owner(Counted { value, _share: share })),
+        None => {
+            let detail = "too many bytes of values wait for their clients to take them";
+            Err(refuse(ProblemCode::Overloaded, detail))
+        }
+    }
 }
 
 fn empty(status: StatusCode) -> Answer {

@@ -35,6 +35,8 @@ pub struct HttpLimits {
     pub value_bytes_max: usize,
     /// Bytes of all request bodies in memory together.
     pub bodies_bytes_max: usize,
+    /// Bytes of all large values together that wait for their clients to take them.
+    pub answers_bytes_max: usize,
     /// Client connections at a time.
     pub connections_max: usize,
     /// Long polls at a time.
@@ -58,6 +60,7 @@ impl Default for HttpLimits {
         Self {
             value_bytes_max: VALUE_BYTES_MAX_DEFAULT,
             bodies_bytes_max: 256 << 20,
+            answers_bytes_max: 256 << 20,
             connections_max: 4096,
             waiters_max: 1024,
             request_timeout: Duration::from_secs(5),
@@ -69,6 +72,10 @@ impl Default for HttpLimits {
         }
     }
 }
+
+/// Values from this size on count against the memory for answers. Smaller ones are bounded by the
+/// number of connections, and not worth the counting.
+pub const LARGE_ANSWER_BYTES: usize = 32 << 10;
 
 /// A number of things that may be in use together. Nobody waits for one: who gets none is told so.
 #[derive(Debug)]

@@ -62,6 +62,11 @@ pub fn metrics<B: Backend>(app: &App<B>, head: &Parts) -> Result<Answer, Refusal
             "Bytes of request bodies in memory.",
             app.bodies().used() as u64,
         ),
+        (
+            "ringkv_http_answers_bytes",
+            "Bytes of large values that wait for their clients.",
+            app.answers().used() as u64,
+        ),
         ("ringkv_http_waiters", "Long polls under way.", app.waiters().used() as u64),
     ];
     Ok(content(PROMETHEUS, Bytes::from(app.metrics().render(&gauges))))

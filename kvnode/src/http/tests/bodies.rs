@@ -198,3 +198,26 @@ async fn bodies_share_their_memory_and_more_are_refused_as_overload() {
     assert_eq!(server.app.bodies().used(), 0);
     assert_eq!(put_chunked(&mut third, "c", &value).await.status, 204);
 }
+
+#[tokio::test]
+async fn large_values_share_the_memory_in_which_they_wait_for_their_clients() {
+    let limits = HttpLimits {
+        value_bytes_max: 16 * MIB,
+        answers_bytes_max: 16 * MIB,
+        ..HttpLimits::default()
+    };
+    let server = TestServer::start(Fake::founded(), limits).await;
+    let mut writer = server.connect().await;
+    let value = vec![7; 16 * MIB];
+    assert_eq!(writer.ask("PUT /v1/kv/a", "", &value).await.status, 204);
+    assert_eq!(writer.ask("PUT /v1/kv/small", "", b"v").await.status, 204);
+    let mut slow = server.connect().await;
+    slow.send("GET /v1/kv/a HTTP/1.1\r\nHost: t\r\n\r\n").await;
+    super::raw::wait_for("the value to wait", || server.app.answers().used() == value.len()).await;
+    let refused = writer.ask("GET /v1/kv/a", "", b"").await;
+    assert_eq!((refused.status, refused.code().as_str()), (503, "overloaded"));
+    assert_eq!(writer.ask("GET /v1/kv/small", "", b"").await.status, 200);
+    assert_eq!(slow.answer(false).await.body, value);
+    super::raw::wait_for("the value to be let go of", || server.app.answers().used() == 0).await;
+    assert_eq!(writer.ask("GET /v1/kv/a", "", b"").await.body, value);
+}
