@@ -95,6 +95,11 @@ impl World {
         self.summary(leader, group).map(|summary| (leader, summary))
     }
 
+    /// A replica id that was never given out.
+    pub fn fresh_replica(&mut self) -> ReplicaId {
+        self.mover.fresh_replica()
+    }
+
     /// The replica of a group on a node.
     #[must_use]
     pub fn summary(&self, node: usize, group: GroupId) -> Option<GroupSummary> {
