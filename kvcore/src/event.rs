@@ -109,6 +109,15 @@ pub enum Event<R> {
         /// Its place among the owners.
         rank: u8,
     },
+    /// End a replica that a committed change has removed from its group, or that never became part
+    /// of it. It may never hear of its removal from the group itself, since nobody sends to it any
+    /// more; whoever says this has seen the change applied. The id is barred here for good.
+    EndReplica {
+        /// The group.
+        group: GroupId,
+        /// The replica.
+        replica: ReplicaId,
+    },
     /// Give the leadership of a group to the replica on another node.
     TransferLeadership {
         /// The group.

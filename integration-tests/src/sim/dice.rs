@@ -16,7 +16,7 @@ impl Dice {
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.state;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -27,13 +27,13 @@ impl Dice {
     /// A number within a range; its start if the range is empty.
     pub fn within(&mut self, range: &Range<u64>) -> u64 {
         let width = range.end.saturating_sub(range.start).max(1);
-        range.start + self.next() % width
+        range.start + self.draw() % width
     }
 
     /// A place in a list of this length, which is not zero.
     pub fn index(&mut self, length: usize) -> usize {
         let length = u64::try_from(length).expect("lists fit memory");
-        usize::try_from(self.next() % length).expect("smaller than a length")
+        usize::try_from(self.draw() % length).expect("smaller than a length")
     }
 
     /// One of a list, unless it is empty.
@@ -43,6 +43,6 @@ impl Dice {
 
     /// True `per_mille` times out of a thousand.
     pub fn chance(&mut self, per_mille: u64) -> bool {
-        self.next() % 1000 < per_mille
+        self.draw() % 1000 < per_mille
     }
 }

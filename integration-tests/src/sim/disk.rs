@@ -79,6 +79,9 @@ impl Tables {
                 self.replicas.remove(group);
                 self.early.remove(group);
                 self.log.retain(|(of, _), _| of != group);
+                if *group == GroupId::CLUSTER {
+                    self.cluster = None;
+                }
                 self.tombstones.insert((*group, *replica));
             }
             WriteOp::PutRecord { partition, generation, key, record } => {

@@ -54,6 +54,9 @@ impl World {
         let wait = self.dice.within(&self.setup.weather.move_every);
         self.after(wait, Happening::Mover);
         self.register_spares();
+        if self.dice.chance(300) {
+            self.end_removed();
+        }
         let groups = self.mover.groups.clone();
         if let Some(group) = self.dice.pick(&groups).copied() {
             self.move_on(group);
@@ -62,6 +65,7 @@ impl World {
 
     /// Lets every group leave its joint configuration; part of the clearing.
     pub(super) fn finish_moves(&mut self) {
+        self.end_removed();
         for group in self.mover.groups.clone() {
             if let Some((leader, summary)) = self.leader_of(group) {
                 self.create_missing(&summary);
@@ -69,6 +73,22 @@ impl World {
                     self.change(leader, group, ConfigurationChange::LeaveJoint);
                 }
             }
+        }
+    }
+
+    /// Ends replicas that were removed and did not hear of it.
+    fn end_removed(&mut self) {
+        let mut removed = Vec::new();
+        for (number, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.is_running()) {
+            let Some(process) = &node.process else { continue };
+            for (group, seen) in &process.seen {
+                if self.oracle.has_left(*group, seen.replica) {
+                    removed.push((number, *group, seen.replica));
+                }
+            }
+        }
+        for (node, group, replica) in removed {
+            self.tell(node, Event::EndReplica { group, replica });
         }
     }
 
@@ -93,6 +113,11 @@ impl World {
             return None;
         }
         self.summary(leader, group).map(|summary| (leader, summary))
+    }
+
+    /// A replica id that was never given out.
+    pub fn fresh_replica(&mut self) -> ReplicaId {
+        self.mover.fresh_replica()
     }
 
     /// The replica of a group on a node.

@@ -13,7 +13,7 @@ use kvcore::storage::Configuration;
 use kvcore::store::{
     self, Command, Digest, DigestBuilder, EntryPayload, PartitionState, Record, WriteOutcome,
 };
-use kvcore::{GroupId, Revision, Version, codec};
+use kvcore::{GroupId, ReplicaId, Revision, Version, codec};
 use protobuf::ProtobufEnum as _;
 use raft::eraftpb::{Entry, EntryType};
 use xxhash_rust::xxh3::xxh3_64;
@@ -225,6 +225,15 @@ impl Oracle {
                 "{who}: configuration of group {group} at {applied}: {sorted:?}, not {first:?}"
             ),
         ))
+    }
+
+    /// Whether a committed change has removed a replica from its group.
+    #[must_use]
+    pub fn has_left(&self, group: GroupId, replica: ReplicaId) -> bool {
+        let Some(known) = self.groups.get(&group) else { return false };
+        let last = known.configurations.last_key_value();
+        let is_out = last.is_some_and(|(_, last)| !last.contains(replica));
+        is_out && known.configurations.values().any(|earlier| earlier.contains(replica))
     }
 
     /// The value and version that a key has after everything committed.

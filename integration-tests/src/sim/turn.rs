@@ -16,6 +16,8 @@ use super::world::{Asked, Asker, Happening, REACTION, World};
 
 /// Records in a chunk of a snapshot; so few that copies have several.
 const CHUNK_RECORDS: usize = 1;
+/// Chunks of the smallest snapshot; the last ones are empty, but take their time.
+const CHUNKS_MIN: usize = 8;
 /// Failed tries of a chunk after which a copy is given up.
 const CHUNK_FAILURES_MAX: u32 = 5;
 
@@ -74,7 +76,10 @@ impl World {
         effect: Effect<u64>,
     ) -> Result<(), Violation> {
         match effect {
-            Effect::Send { to, message } => self.send(number, to, message),
+            Effect::Send { to, message } => {
+                an_append_starts_where_it_says(number, &message)?;
+                self.send(number, to, message);
+            }
             Effect::Reply { to, reply } => self.reply(number, to, reply)?,
             Effect::Sync { sync } => self.start_sync(number, sync),
             Effect::FetchEntries { group, low, high, bytes_max } => {
@@ -260,7 +265,7 @@ impl World {
                 content.extend_from_slice(key);
                 content.extend_from_slice(record);
             }
-            let chunks = records.len().div_ceil(CHUNK_RECORDS).max(1);
+            let chunks = records.len().div_ceil(CHUNK_RECORDS).max(CHUNKS_MIN);
             let manifest = SnapshotManifest {
                 id,
                 source,
@@ -366,6 +371,20 @@ fn installing(inbox: &[Event<u64>]) -> Vec<GroupId> {
         }
     }
     groups
+}
+
+/// The entries of an append follow the place that it names: its receiver counts from there.
+fn an_append_starts_where_it_says(number: usize, message: &PeerMessage) -> Result<(), Violation> {
+    let PeerMessage::Raft { group, message } = message else { return Ok(()) };
+    let follows =
+        |(place, entry): (u64, &raft::eraftpb::Entry)| entry.index == message.index + 1 + place;
+    if message.get_msg_type() != raft::eraftpb::MessageType::MsgAppend
+        || (0..).zip(message.entries.iter()).all(follows)
+    {
+        return Ok(());
+    }
+    let seen = format!("n{number} sends an append of group {group} with a gap: {message:?}");
+    Err(Violation::new("appends", seen))
 }
 
 /// I8: a leader outside its configuration serves nothing.

@@ -242,10 +242,12 @@ impl Weather {
         Self {
             name: "copies",
             move_every: 100 * MILLIS..700 * MILLIS,
-            chunk: 5 * MILLIS..80 * MILLIS,
+            chunk: 10 * MILLIS..100 * MILLIS,
+            deed_every: 50 * MILLIS..400 * MILLIS,
+            downtime: 10 * MILLIS..500 * MILLIS,
             deeds: Deeds {
-                long_absence: 5,
-                break_copy: 6,
+                long_absence: 2,
+                break_copy: 12,
                 isolate: 1,
                 power: 1,
                 ..Deeds::default()

@@ -278,6 +278,7 @@ impl<R> Core<R> {
             Event::CreateReplica { group, replica, rank } => {
                 self.create_later_replica(group, replica, rank, turn);
             }
+            Event::EndReplica { group, replica } => self.bar_replica(group, replica, turn),
             Event::TransferLeadership { group, to, reply } => match self.touch(group) {
                 Some(replica) => {
                     let member = replica.configuration().members.iter().find(|it| it.node == to);

@@ -121,6 +121,25 @@ impl<R> Core<R> {
         self.dirty.insert(group);
     }
 
+    /// A replica was removed, whether or not it knows, and whether or not it was ever here.
+    pub(super) fn bar_replica(
+        &mut self,
+        group: GroupId,
+        replica: ReplicaId,
+        turn: &mut Turn<'_, R>,
+    ) {
+        match self.replicas.get(&group) {
+            Some(here) if here.id == replica => self.end_replica(group, turn),
+            // Its successor is here, and no other replica can be created beside that one.
+            Some(_) => {}
+            None => {
+                if self.tombstones.insert((group, replica)) {
+                    turn.write(WriteOp::Tombstone { group, replica });
+                }
+            }
+        }
+    }
+
     /// A replica applied its own removal: nothing of it acts any more, for good.
     pub(super) fn end_replica(&mut self, group: GroupId, turn: &mut Turn<'_, R>) {
         let Some(mut replica) = self.replicas.remove(&group) else { return };

@@ -132,7 +132,8 @@ fn keep_time(load: &Load, duration: Duration) {
         std::thread::sleep(pause.max(TICK_MIN));
     }
     // Workers take what was released before they see the end.
-    while due.available_permits() > 0 && started.elapsed() < duration + load.timeout {
+    let is_taken = || load.next.load(Ordering::Relaxed) >= total;
+    while !is_taken() && started.elapsed() < duration + load.timeout {
         std::thread::sleep(Duration::from_millis(1));
     }
     due.close();

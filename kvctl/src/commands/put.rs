@@ -58,9 +58,12 @@ pub async fn run(globals: &Globals, args: Args) -> Result<(), Failure> {
 pub fn explain(error: kvapi::ClientError) -> Failure {
     let current = error.problem().and_then(|problem| problem.etag.clone());
     let failure = Failure::from(error);
-    match (failure.exit, current) {
-        (Exit::Conflict, Some(etag)) if failure.hint.is_none() => {
-            failure.with_hint(format!("the key has version {}", etag.trim_matches('"')))
+    let said = current.map(|etag| format!("the key has version {}", etag.trim_matches('"')));
+    match (failure.exit, said) {
+        (Exit::Conflict, Some(said))
+            if failure.hint.is_none() && !failure.message.contains(&said) =>
+        {
+            failure.with_hint(said)
         }
         _ => failure,
     }

@@ -77,7 +77,9 @@ async fn show(globals: &Globals, with_partitions: bool) -> Result<(), Failure> {
     ))?;
     let columns = ["node", "zone", "weight", "state", "tokens", "replicas", "primaries", "client"];
     let mut table = output::table(&columns);
-    for node in ring.nodes() {
+    let mut nodes: Vec<_> = ring.nodes().iter().collect();
+    nodes.sort_by(|left, right| (&left.zone, &left.name).cmp(&(&right.zone, &right.name)));
+    for node in nodes {
         let owned: Vec<OwnerRole> = ring.partitions_of(node.id).map(|(_, role)| role).collect();
         let primaries = owned.iter().filter(|role| **role == OwnerRole::Primary).count();
         let address = document.directory.by_id(node.id).map(|node| node.client_address.as_str());

@@ -164,6 +164,7 @@ fn into_reply(event: Event<ReplyTo>) -> Option<ReplyTo> {
         | Event::SnapshotReceived { .. }
         | Event::AdoptView(_)
         | Event::CreateReplica { .. }
+        | Event::EndReplica { .. }
         | Event::HandOver => None,
     }
 }

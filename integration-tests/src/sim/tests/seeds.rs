@@ -8,7 +8,7 @@ use crate::sim::{Counters, Outcome, Setup, run};
 const MET_MIN: u64 = 100;
 
 /// Seeds that are run unless the environment asks for another number.
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 400;
 
 fn number(variable: &str, default: u64) -> u64 {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
