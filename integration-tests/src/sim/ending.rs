@@ -108,7 +108,7 @@ impl World {
     }
 
     fn register_again(&mut self, leader: usize) -> u64 {
-        let command = kvcore::cluster::ClusterCommand::Register(super::world::registration(0));
+        let command = kvcore::cluster::ClusterCommand::Register(super::cast::registration(0));
         self.ask(leader, GroupId::CLUSTER, Asker::Script, |reply| Event::Cluster { command, reply })
     }
 

@@ -12,8 +12,9 @@ use kvcore::group::{GroupSummary, Role};
 use kvcore::storage::Member;
 use kvcore::{Event, GroupId, ReplicaId};
 
+use super::cast::registration;
 use super::weather::MILLIS;
-use super::world::{Asker, Happening, World, registration};
+use super::world::{Asker, Happening, World};
 
 /// Voters that no change takes a group below.
 const VOTERS_MIN: usize = 2;

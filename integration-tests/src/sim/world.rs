@@ -3,28 +3,23 @@
 //! Everything that is left to chance comes from the seed, and nothing else is: no wall clock, no
 //! order of a hash map, no thread. Time is that of the simulation, in nanoseconds.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::hash::Hasher;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use kvcore::cluster::{ClusterState, Founding, Registration, found};
+use kvcore::cluster::ClusterState;
 use kvcore::group::{ReadTicket, Role};
-use kvcore::{
-    ClusterId, Core, CoreConfig, Effect, Event, Generation, GroupId, LogIndex, ReplicaId, Reply,
-    SyncId, Term,
-};
-use placement::{
-    NodeId, NodeName, PartitionBits, PartitionId, ReplicationFactor, TokenPolicy, Weight, Zone,
-};
+use kvcore::{Effect, Event, Generation, GroupId, LogIndex, ReplicaId, Reply, SyncId, Term};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::clients::{Attempt, Client, Request};
+use super::cast::{Key, found_cluster, keys, node_id};
+use super::clients::{Answer, Attempt, Client, Request};
 use super::dice::Dice;
 use super::disk::Disk;
 use super::mover::Mover;
 use super::network::{Network, Parcel};
-use super::node::{Clock, Process, SimNode};
+use super::node::{Clock, SimNode};
 use super::oracle::Oracle;
 use super::report::{Counters, Violation};
 use super::weather::{MICROS, MILLIS, SECONDS, Setup};
@@ -53,7 +48,7 @@ pub(crate) enum Happening {
     /// A client stops waiting.
     ClientGivesUp { request: usize },
     /// An answer reaches its client.
-    ClientHears { attempt: Attempt, answer: super::clients::Answer },
+    ClientHears { attempt: Attempt, answer: Answer },
     /// A read under the lease goes on: it reads the value, then looks at the lease again.
     GateRead {
         node: usize,
@@ -105,15 +100,6 @@ pub(crate) enum Asker {
     Registration,
     /// A scripted test, which finds the answer under its number.
     Script,
-}
-
-/// A key that clients use.
-#[derive(Clone, Debug)]
-pub struct Key {
-    /// Its bytes.
-    pub bytes: Bytes,
-    /// Its partition.
-    pub partition: PartitionId,
 }
 
 /// The world.
@@ -288,7 +274,7 @@ impl World {
         }
     }
 
-    fn happens(&mut self, happening: Happening) -> Result<(), Violation> {
+    pub(super) fn happens(&mut self, happening: Happening) -> Result<(), Violation> {
         let Some(happening) = self.unless_stopped(happening) else { return Ok(()) };
         match happening {
             Happening::Turn { node, incarnation } => {
@@ -384,117 +370,6 @@ impl World {
         }
     }
 
-    /// Stops a process for a while.
-    pub fn pause(&mut self, node: usize, length: u64, one_by_one: bool) {
-        if !self.nodes[node].is_running() {
-            return;
-        }
-        self.counters.pauses += 1;
-        self.nodes[node].backlog = Some(VecDeque::new());
-        let incarnation = self.nodes[node].incarnation;
-        self.after(length, Happening::Resume { node, incarnation, one_by_one });
-    }
-
-    fn resume(&mut self, node: usize, incarnation: u64, one_by_one: bool) -> Result<(), Violation> {
-        if self.nodes[node].incarnation != incarnation {
-            return Ok(());
-        }
-        let Some(backlog) = self.nodes[node].backlog.take() else { return Ok(()) };
-        if let Some(process) = &mut self.nodes[node].process {
-            process.turn_at = None;
-        }
-        for happening in backlog {
-            // The turn that it slept through is the next one, which sees all its mail.
-            self.happens(happening)?;
-            if one_by_one && self.nodes[node].process.is_some() {
-                self.turn(node)?;
-            }
-        }
-        self.schedule_turn(node, 0);
-        Ok(())
-    }
-
-    /// The process of a node, if it is still the one that something was meant for.
-    pub(super) fn process(&mut self, node: usize, incarnation: u64) -> Option<&mut Process> {
-        let node = &mut self.nodes[node];
-        node.process.as_mut().filter(|_| node.incarnation == incarnation)
-    }
-
-    /// Starts a node, unless it runs.
-    ///
-    /// # Errors
-    /// The invariant that what is on its disk breaks.
-    pub fn start(&mut self, number: usize) -> Result<(), Violation> {
-        let node = &mut self.nodes[number];
-        if node.process.is_some() || self.now < node.down_until {
-            return Ok(());
-        }
-        node.incarnation += 1;
-        node.backlog = None;
-        let config = CoreConfig {
-            node: node.id,
-            settings: self.setup.settings.clone(),
-            faults: self.setup.faults,
-            now: node.clock.local(self.now),
-        };
-        let boot = node.disk.boot();
-        let has_view = boot.view.is_some();
-        let mut effects = Vec::new();
-        let core = Core::boot(config, boot, &mut effects);
-        node.process = Some(Process {
-            core,
-            gates: BTreeMap::new(),
-            inbox: Vec::new(),
-            turn_at: None,
-            sync_ends: self.now,
-            copying: BTreeMap::new(),
-            files: BTreeMap::new(),
-            seen: BTreeMap::new(),
-        });
-        self.note(1, &[number as u64]);
-        self.carry_out_all(number, effects)?;
-        self.audit_start(number)?;
-        if !has_view {
-            // A founder is told until its view is durable; a spare learns where the cluster is.
-            self.tell(number, Event::AdoptView(Arc::clone(&self.founding)));
-        }
-        self.schedule_turn(number, 0);
-        Ok(())
-    }
-
-    /// Ends a process; `kept` of its unsynced batches survive. It starts again after a while.
-    pub fn crash(&mut self, number: usize, kept: usize, downtime: u64) {
-        let node = &mut self.nodes[number];
-        let Some(process) = node.process.take() else { return };
-        self.counters.snapshots_broken_off += process.copying.len() as u64;
-        node.backlog = None;
-        node.incarnation += 1;
-        self.counters.crashes += 1;
-        if node.disk.crash(kept) {
-            self.counters.crashes_with_loss += 1;
-        }
-        let lost: Vec<u64> =
-            self.asked.iter().filter(|(_, it)| it.node == number).map(|(id, _)| *id).collect();
-        for request in lost {
-            let asked = self.asked.remove(&request).expect("it was found");
-            self.connection_lost(&asked);
-        }
-        self.note(2, &[number as u64, kept as u64]);
-        self.after(downtime, Happening::Start { node: number });
-    }
-
-    /// Ends a process whose writes survive.
-    pub fn kill(&mut self, number: usize, downtime: u64) {
-        self.crash(number, usize::MAX, downtime);
-    }
-
-    /// Fails a node's power: a random suffix of what it has not synced is lost.
-    pub fn power_fails(&mut self, number: usize, downtime: u64) {
-        let unsynced = self.nodes[number].disk.unsynced();
-        let kept = self.dice.index(unsynced + 1);
-        self.crash(number, kept, downtime);
-    }
-
     /// Asks a core something; the answer finds its way by the number.
     pub(crate) fn ask(
         &mut self,
@@ -563,46 +438,6 @@ impl World {
         }
         lines.join("\n")
     }
-}
-
-/// Identity of a node; every wipe of its disk makes another one.
-pub(super) fn node_id(number: usize, wipes: u64) -> NodeId {
-    NodeId::from_u128(1 + number as u128 + (u128::from(wipes) << 64))
-}
-
-/// What a node says of itself.
-pub(super) fn registration(number: usize) -> Registration {
-    Registration {
-        id: node_id(number, 0),
-        name: NodeName::parse(&format!("n{number}")).expect("a legal name"),
-        zone: Zone::parse(&format!("z{number}")).expect("a legal zone"),
-        weight: Weight::new(1).expect("a legal weight"),
-        client_address: format!("n{number}:7400"),
-        peer_address: format!("n{number}:7401"),
-    }
-}
-
-fn found_cluster(setup: &Setup) -> Arc<ClusterState> {
-    let founding = Founding {
-        cluster: ClusterId(7),
-        founders: (0..setup.founders).map(registration).collect(),
-        partition_bits: PartitionBits::new(setup.partition_bits).expect("few partitions"),
-        replication_factor: ReplicationFactor::new(3).expect("three copies"),
-        vnodes_per_node: 4,
-        policy: TokenPolicy::Balanced,
-        now_ms: 0,
-    };
-    Arc::new(found(&founding).expect("nodes with distinct names found a cluster"))
-}
-
-fn keys(count: usize, bits: u8) -> Vec<Key> {
-    let bits = PartitionBits::new(bits).expect("few partitions");
-    let key = |number: usize| {
-        let bytes = Bytes::from(format!("key-{number}"));
-        let partition = bits.partition_of(placement::key_hash(&bytes));
-        Key { bytes, partition }
-    };
-    (0..count).map(key).collect()
 }
 
 /// How long a process takes to look at what has arrived.

@@ -4,8 +4,8 @@ use kvcore::event::ConfigurationChange;
 use kvcore::{GroupId, Reply};
 
 use super::stage::{FOR_EVER, MOMENT, Stage, TAKE_OVER, group, serving_leader};
+use crate::sim::cast::node_id;
 use crate::sim::weather::{MILLIS, SECONDS, Setup, Weather};
-use crate::sim::world::node_id;
 
 /// Writes so much that the logs are truncated beyond what a follower that is away has.
 fn outgrow_the_log(stage: &mut Stage) {
