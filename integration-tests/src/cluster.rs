@@ -184,9 +184,10 @@ impl Cluster {
         self.wait_node_ready(index).await
     }
 
-    /// What a node says about itself.
+    /// What a node says about itself and its replicas.
     pub async fn info(&self, index: usize) -> anyhow::Result<NodeInfo> {
-        let reply = self.ask(index, kvapi::admin::NODE_PATH).await?;
+        let path = format!("{}?replicas=true", kvapi::admin::NODE_PATH);
+        let reply = self.ask(index, &path).await?;
         serde_json::from_slice(&reply).context("the answer about the node is not understood")
     }
 

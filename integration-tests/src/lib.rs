@@ -9,21 +9,21 @@
 //! Reading order: [`wait`], [`cluster`], [`shim`], [`wire`], [`caller`], [`ledger`], [`load`]; then
 //! [`history`], [`checker`] and [`nemesis`], which [`linearizability`] puts together.
 
-pub mod wait;
-pub mod cluster;
-pub mod shim;
-pub mod wire;
-pub mod caller;
-pub mod ledger;
-pub mod load;
-pub mod history;
-pub mod checker;
-pub mod nemesis;
-pub mod linearizability;
-pub mod kills;
 pub mod absence;
+pub mod caller;
+pub mod checker;
+pub mod cluster;
+pub mod history;
+pub mod kills;
+pub mod ledger;
+pub mod linearizability;
+pub mod load;
 pub mod measure;
+pub mod nemesis;
+pub mod shim;
 pub mod sim;
+pub mod wait;
+pub mod wire;
 
 #[cfg(test)]
 mod tidy;

@@ -60,9 +60,9 @@ impl RunOptions {
     pub fn small(seed: u64) -> Self {
         Self {
             seed,
-            operations_min: 6000,
-            unknown_min: 60,
-            faults_min: Fault::ALL.len(),
+            operations_min: 10_000,
+            unknown_min: 100,
+            faults_min: 3 * Fault::ALL.len(),
             kinds: Fault::ALL.to_vec(),
             clients: 8,
             deadline: Duration::from_secs(180),
@@ -76,7 +76,7 @@ impl RunOptions {
         Self {
             operations_min,
             unknown_min: 200,
-            faults_min: 15,
+            faults_min: 6 * Fault::ALL.len(),
             deadline: Duration::from_secs(1800),
             ..Self::small(seed)
         }

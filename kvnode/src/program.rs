@@ -1,5 +1,6 @@
 //! The program `kvnode`: start, run until a signal, stop in order; and what it says when it cannot.
 
+use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -64,11 +65,17 @@ impl Failure {
     }
 }
 
-/// Runs the program.
+/// Runs the program with the process's arguments.
 #[must_use]
 pub fn run() -> ExitCode {
+    run_with(std::env::args_os(), Faults::NONE)
+}
+
+/// Runs the program. Only tests ask for faults; no setting does.
+#[must_use]
+pub fn run_with(arguments: impl IntoIterator<Item = OsString>, faults: Faults) -> ExitCode {
     end_the_process_on_panic();
-    match invoke() {
+    match invoke(arguments, faults) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             let line = chain(&failure).replace('\n', " ");
@@ -79,10 +86,10 @@ pub fn run() -> ExitCode {
     }
 }
 
-fn invoke() -> Result<(), Failure> {
+fn invoke(arguments: impl IntoIterator<Item = OsString>, faults: Faults) -> Result<(), Failure> {
     let environment = |name: &str| std::env::var_os(name);
     let read_file = |path: &Path| std::fs::read_to_string(path);
-    match config::load(std::env::args_os(), environment, read_file)? {
+    match config::load(arguments, environment, read_file)? {
         Invocation::Print(text) => {
             let printed = std::io::stdout().write_all(text.as_bytes());
             printed.map_err(|source| Failure::Runtime { rule: "cannot print", source })
@@ -98,7 +105,7 @@ fn invoke() -> Result<(), Failure> {
             let runtime = builder
                 .build()
                 .map_err(|source| Failure::Runtime { rule: "cannot start the runtime", source })?;
-            let ended = runtime.block_on(Box::pin(serve_until_stopped(&config)));
+            let ended = runtime.block_on(Box::pin(serve_until_stopped(&config, faults)));
             // Blocking calls that are left over must not hold up the end.
             runtime.shutdown_background();
             ended
@@ -106,7 +113,7 @@ fn invoke() -> Result<(), Failure> {
     }
 }
 
-async fn serve_until_stopped(config: &Config) -> Result<(), Failure> {
+async fn serve_until_stopped(config: &Config, faults: Faults) -> Result<(), Failure> {
     let no_signals = |source| Failure::Runtime { rule: "cannot wait for signals", source };
     let mut terminate = signal(SignalKind::terminate()).map_err(no_signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(no_signals)?;
@@ -116,7 +123,7 @@ async fn serve_until_stopped(config: &Config) -> Result<(), Failure> {
     let cannot_listen = |source| Failure::Listen { address, source };
     let listener = TcpListener::bind(address).await.map_err(cannot_listen)?;
     let listened = listener.local_addr().map_err(cannot_listen)?;
-    let node = Arc::new(Node::start(node_config(config, listened)).await?);
+    let node = Arc::new(Node::start(node_config(config, listened, faults)).await?);
 
     let (stop, stopping) = watch::channel(false);
     let backend = NodeBackend::new(Arc::clone(&node));
@@ -150,7 +157,7 @@ async fn serve_until_stopped(config: &Config) -> Result<(), Failure> {
     Ok(())
 }
 
-fn node_config(config: &Config, listened: std::net::SocketAddr) -> NodeConfig {
+fn node_config(config: &Config, listened: std::net::SocketAddr, faults: Faults) -> NodeConfig {
     let text = |address: &HostPort| address.as_str().to_owned();
     let advertised = config.advertise_client_addr.as_ref().map(text);
     NodeConfig {
@@ -166,7 +173,7 @@ fn node_config(config: &Config, listened: std::net::SocketAddr) -> NodeConfig {
         disk_reserve_bytes: config.disk_reserve_bytes.get() as u64,
         storage: config.storage_settings(),
         settings: config.core_settings(),
-        faults: Faults::NONE,
+        faults,
     }
 }
 
