@@ -21,6 +21,7 @@ use crate::checker::{self, Verdict};
 use crate::cluster::{Cluster, ClusterOptions};
 use crate::history::{Call, Operation, Outcome, RunClock};
 use crate::nemesis::{Fault, Nemesis};
+use crate::shim::Shim;
 use crate::wait::hold;
 
 /// Keys in use at the same time.
@@ -53,6 +54,8 @@ pub struct RunOptions {
     pub program: Option<PathBuf>,
     /// Further arguments of every node.
     pub arguments: Vec<String>,
+    /// Whether a violation is what the run is after, so that nothing needs to be kept for people.
+    pub is_violation_expected: bool,
 }
 
 impl RunOptions {
@@ -68,6 +71,7 @@ impl RunOptions {
             deadline: Duration::from_secs(180),
             program: None,
             arguments: Vec::new(),
+            is_violation_expected: false,
         }
     }
 
@@ -114,9 +118,11 @@ pub fn seed_from_environment() -> anyhow::Result<u64> {
 /// If the history is not linearizable, an answer is outside the contract, a node ends by itself or the
 /// cluster does not recover from a fault.
 pub async fn run(options: &RunOptions) -> anyhow::Result<Report> {
+    let disks = Shim::build()?;
     let cluster = Cluster::start(ClusterOptions {
         program: options.program.clone(),
         arguments: options.arguments.clone(),
+        preload: Some(disks.clone()),
         ..ClusterOptions::default()
     })
     .await?;
@@ -138,7 +144,7 @@ pub async fn run(options: &RunOptions) -> anyhow::Result<Report> {
         clients.spawn(client.run());
     }
     let random = SmallRng::seed_from_u64(options.seed);
-    let mut nemesis = Nemesis::new(&cluster, options.kinds.clone(), random);
+    let mut nemesis = Nemesis::new(&cluster, &disks, options.kinds.clone(), random);
     let struck = strike_until_enough(&mut nemesis, options, &shared, clock, started).await;
     shared.stop.store(true, Ordering::Relaxed);
     let ran = started.elapsed();
@@ -153,7 +159,14 @@ pub async fn run(options: &RunOptions) -> anyhow::Result<Report> {
     let late_reads = late.iter().filter(is_answered).count();
     history.extend(late);
     let checking = Instant::now();
-    let verdict = checker::check(&history, cluster.directory())?;
+    let verdict = match checker::check(&history, cluster.directory()) {
+        Ok(verdict) => verdict,
+        Err(violation) if options.is_violation_expected => {
+            cluster.finish()?;
+            return Err(violation);
+        }
+        Err(violation) => return Err(violation),
+    };
     cluster.finish()?;
     Ok(Report { verdict, faults, late_reads, ran, checked: checking.elapsed() })
 }

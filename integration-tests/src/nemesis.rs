@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::ensure;
+use kvapi::TransferRequest;
+use placement::NodeName;
 use rand::Rng;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
@@ -16,6 +18,7 @@ use crate::caller::{outcome_of, request_of};
 use crate::cluster::{Cluster, describe};
 use crate::history::{Call, Operation, Outcome, RunClock};
 use crate::linearizability::HotKeys;
+use crate::shim::Shim;
 use crate::wait::{hold, wait_for};
 use crate::wire::Connection;
 
@@ -47,11 +50,15 @@ pub enum Fault {
     Leave,
     /// SIGKILL of all nodes, which come back.
     PowerOff,
+    /// A random node's disk makes nothing durable for a while.
+    StallDisk,
+    /// An operator moves the leadership of every hot key's partition, and of some twice.
+    Transfer,
 }
 
 impl Fault {
     /// Every kind.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Kill,
         Self::KillLeader,
         Self::PauseLeader,
@@ -59,6 +66,8 @@ impl Fault {
         Self::PauseTwo,
         Self::Leave,
         Self::PowerOff,
+        Self::StallDisk,
+        Self::Transfer,
     ];
 }
 
@@ -66,6 +75,7 @@ impl Fault {
 #[derive(Debug)]
 pub struct Nemesis<'a> {
     cluster: &'a Cluster,
+    disks: &'a Shim,
     random: SmallRng,
     kinds: Vec<Fault>,
     struck: BTreeMap<Fault, usize>,
@@ -74,9 +84,15 @@ pub struct Nemesis<'a> {
 }
 
 impl<'a> Nemesis<'a> {
-    /// Faults of these kinds, in an order that the random numbers decide.
-    pub fn new(cluster: &'a Cluster, kinds: Vec<Fault>, random: SmallRng) -> Self {
-        Self { cluster, random, kinds, struck: BTreeMap::new(), seen: Vec::new() }
+    /// Faults of these kinds, in an order that the random numbers decide. The nodes' disks can be
+    /// held by `disks`.
+    pub fn new(
+        cluster: &'a Cluster,
+        disks: &'a Shim,
+        kinds: Vec<Fault>,
+        random: SmallRng,
+    ) -> Self {
+        Self { cluster, disks, random, kinds, struck: BTreeMap::new(), seen: Vec::new() }
     }
 
     /// How often each kind was committed.
@@ -136,6 +152,13 @@ impl<'a> Nemesis<'a> {
                 self.hold_for(0..500).await;
                 self.cluster.node(any).start()?;
             }
+            Fault::StallDisk => {
+                let name = &self.cluster.node(any).name;
+                self.disks.hold(name, true)?;
+                self.hold_for(200..3000).await;
+                self.disks.hold(name, false)?;
+            }
+            Fault::Transfer => self.transfer(keys).await?,
             Fault::PowerOff => {
                 for node in self.cluster.nodes() {
                     node.kill()?;
@@ -147,6 +170,21 @@ impl<'a> Nemesis<'a> {
         }
         self.cluster.wait_ready().await?;
         self.wait_recovered(keys).await
+    }
+
+    /// Orders leaderships about. An order may be refused, as another leader may have come up; what
+    /// matters is what clients see meanwhile.
+    async fn transfer(&mut self, keys: &HotKeys) -> anyhow::Result<()> {
+        for key in keys.current() {
+            let partition = self.cluster.locate(0, key.as_bytes()).await?.partition;
+            for _ in 0..self.random.random_range(1..=2) {
+                let to = self.random.random_range(0..self.cluster.nodes().len());
+                let to = NodeName::parse(&self.cluster.node(to).name)?;
+                let order = TransferRequest { partition, to };
+                let _ = self.cluster.client().transfer(&order).await;
+            }
+        }
+        Ok(())
     }
 
     /// Stops a leader until others have taken over and been written to, and puts reads into its

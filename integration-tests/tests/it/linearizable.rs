@@ -19,6 +19,7 @@ async fn without_the_lease_check_stale_reads_are_noticed() -> anyhow::Result<()>
     let options = RunOptions {
         program: Some(find_program("kvnode-faults", "KVNODE_FAULTS")?),
         arguments: vec!["--fault".to_owned(), "no-lease-check".to_owned()],
+        is_violation_expected: true,
         kinds: vec![Fault::PauseLeader],
         faults_min: 5,
         operations_min: 1000,
