@@ -16,7 +16,7 @@ CARGO := cargo
 PROFILE := --release
 DIR ?= ringkv-dev
 
-.PHONY: all run test setup build fmt-check clippy unit processes chaos bench clean
+.PHONY: all run test setup build fmt-check clippy unit processes bench clean
 
 all: build
 
@@ -52,6 +52,10 @@ unit: build-workspace
 # Real processes on loopback, few at a time: each test starts a cluster.
 processes: build-workspace
 	$(CARGO) test $(PROFILE) --locked -p integration-tests --test it -- --test-threads 2
+
+## make bench: throughput and latency of a local cluster; no test asserts any of it.
+bench: build
+	@scripts/bench "$(CARGO_TARGET_DIR)/release"
 
 clean:
 	rm -rf "$(DIR)"

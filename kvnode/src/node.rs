@@ -40,6 +40,8 @@ use crate::view_keeper::{ViewKeeper, epoch_watch};
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for the core's thread and those around it to end.
 const END_TIMEOUT: Duration = Duration::from_secs(4);
+/// Time for others to let go of the store once the core's thread has ended.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
 /// How often it is checked whether leaderships are gone.
 const HAND_OVER_POLL: Duration = Duration::from_millis(20);
 /// How often disk and replicas are looked at.
@@ -364,15 +366,18 @@ impl Node {
             tracing::warn!(left, "stopping with leaderships that nobody took");
         }
         self.router.close();
-        let Self { core, database, listener, tasks, thread, .. } = self;
-        drop(listener);
-        drop(tasks);
+        let Self { core, database, listener, tasks, thread, router, .. } = self;
+        drop((listener, tasks, router));
         core.stop().await;
         let end = tokio::task::spawn_blocking(move || {
             // A panic there has ended the process.
             let _ = thread.join();
             if let Err(error) = database.sync() {
                 tracing::error!(%error, "the last sync failed");
+            }
+            // Tasks that were told to end let go of the store a moment later.
+            if !database.close(CLOSE_PATIENCE) {
+                tracing::warn!("somebody still holds on to the store");
             }
         });
         if tokio::time::timeout(END_TIMEOUT, end).await.is_err() {

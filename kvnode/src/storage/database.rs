@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use kvcore::storage::Boot;
 use rocksdb::{ColumnFamily, DB, ErrorKind, ReadOptions, ReadTier, WriteOptions};
@@ -119,6 +120,21 @@ impl Database {
     /// [`StorageError::Engine`]: nothing is known of what is durable, the node must stop.
     pub fn sync(&self) -> Result<(), StorageError> {
         self.inner.db.flush_wal(true).map_err(StorageError::engine("syncing the write-ahead log"))
+    }
+
+    /// Waits until this is the last handle and closes the store; gives up after `patience`, since a
+    /// handle may be held by somebody who outlives the node. Returns whether the store is closed.
+    #[must_use]
+    pub fn close(self, patience: Duration) -> bool {
+        const PAUSE: Duration = Duration::from_millis(2);
+        let give_up = Instant::now() + patience;
+        while Arc::strong_count(&self.inner) > 1 {
+            if Instant::now() >= give_up {
+                return false;
+            }
+            std::thread::sleep(PAUSE);
+        }
+        true
     }
 
     /// The store's state now, to be read later or elsewhere; cheap.
