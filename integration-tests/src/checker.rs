@@ -87,8 +87,13 @@ fn check_key(operations: &[&Operation], verdict: &mut Verdict) -> anyhow::Result
         .filter(|value| seen.version_of.contains_key(value))
         .count();
     check_order_of_versions(operations)?;
-    match check_operations_timeout(&model::operations(operations, &seen.version_of), SEARCH_TIMEOUT)
-    {
+    let steps = model::operations(operations, &seen.version_of);
+    // Fewer reads may only make an order harder to find, so what is found for them holds for all.
+    let merged = model::merge_reads(&steps);
+    if check_operations_timeout(&merged, SEARCH_TIMEOUT) == CheckResult::Ok {
+        return Ok(());
+    }
+    match check_operations_timeout(&steps, SEARCH_TIMEOUT) {
         CheckResult::Ok => Ok(()),
         CheckResult::Illegal => bail!("no order of the operations explains what was seen"),
         CheckResult::Unknown => bail!("no order was found within {SEARCH_TIMEOUT:?}"),

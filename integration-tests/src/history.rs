@@ -46,7 +46,7 @@ impl Call {
 }
 
 /// What a client was told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum Outcome {
     /// The key has this value and version.
     Found {

@@ -61,6 +61,32 @@ pub(super) fn operations(
     steps
 }
 
+/// Reads at the same time that saw the same become one, at a time within all of them. Many of them in
+/// every order are what a search gets lost in.
+pub(super) fn merge_reads(
+    steps: &[porcupine_rs::Operation<KeyModel>],
+) -> Vec<porcupine_rs::Operation<KeyModel>> {
+    let mut sorted = steps.to_vec();
+    sorted.sort_by_key(|step| step.call_time);
+    let mut merged: Vec<porcupine_rs::Operation<KeyModel>> = Vec::with_capacity(steps.len());
+    let mut open: HashMap<Outcome, usize> = HashMap::new();
+    for step in sorted {
+        if step.op.call == Call::Get {
+            let earlier = open.get(&step.op.outcome).map(|index| &mut merged[*index]);
+            if let Some(earlier) = earlier
+                && step.call_time < earlier.return_time
+            {
+                earlier.call_time = step.call_time;
+                earlier.return_time = earlier.return_time.min(step.return_time);
+                continue;
+            }
+            open.insert(step.op.outcome, merged.len());
+        }
+        merged.push(step);
+    }
+    merged
+}
+
 impl KeyState {
     fn written(self, value: u64, version: Option<u64>) -> Self {
         let content = Some(Content { value, version });

@@ -287,3 +287,41 @@ fn long_histories_with_many_unknown_outcomes_are_searched_fast() -> anyhow::Resu
     assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
     Ok(())
 }
+
+/// As happens when many reads wait for a node that was stopped, among writes without an answer.
+#[test]
+fn many_equal_reads_at_the_same_time_are_searched_fast() {
+    let mut story = Story::default()
+        .during(0, 10, Call::Put(1), Outcome::Written(1))
+        .during(20, 30, Call::Delete, Outcome::Deleted)
+        .during(40, 50, Call::Create(2), Outcome::Unknown)
+        .during(60, 70, Call::Put(3), Outcome::Unknown)
+        .during(80, 90, Call::Delete, Outcome::Unknown)
+        .during(100, 200, Call::Create(4), Outcome::Refused(Some(3)))
+        .during(101, 201, Call::Put(5), Outcome::Written(6));
+    for read in 0..24 {
+        story = story.during(110 + read, 150 + read, Call::Get, Outcome::Absent);
+    }
+    let started = std::time::Instant::now();
+    story.during(210, 220, Call::Get, found(5, 6)).must_be_taken();
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+}
+
+#[test]
+fn reads_are_not_merged_over_a_change_that_lies_between_them() {
+    let start = || {
+        Story::default()
+            .during(0, 10, Call::Put(1), Outcome::Written(1))
+            .during(20, 60, Call::Get, found(1, 1))
+            .during(30, 40, Call::Put(2), Outcome::Written(2))
+    };
+    start().during(50, 70, Call::Get, found(2, 2)).must_be_taken();
+    start().during(50, 70, Call::Get, found(1, 1)).must_be_refused("after version 2 was known");
+    // Both saw the same and overlap, but what they saw was written again between.
+    Story::default()
+        .during(0, 100, Call::Get, Outcome::Absent)
+        .during(10, 20, Call::Put(1), Outcome::Written(1))
+        .during(30, 40, Call::Delete, Outcome::Deleted)
+        .during(50, 110, Call::Get, Outcome::Absent)
+        .must_be_taken();
+}
