@@ -86,12 +86,7 @@ pub struct Nemesis<'a> {
 impl<'a> Nemesis<'a> {
     /// Faults of these kinds, in an order that the random numbers decide. The nodes' disks can be
     /// held by `disks`.
-    pub fn new(
-        cluster: &'a Cluster,
-        disks: &'a Shim,
-        kinds: Vec<Fault>,
-        random: SmallRng,
-    ) -> Self {
+    pub fn new(cluster: &'a Cluster, disks: &'a Shim, kinds: Vec<Fault>, random: SmallRng) -> Self {
         Self { cluster, disks, random, kinds, struck: BTreeMap::new(), seen: Vec::new() }
     }
 
