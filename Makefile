@@ -51,7 +51,7 @@ unit: build-workspace
 
 # Real processes on loopback, few at a time: each test starts a cluster.
 processes: build-workspace
-	$(CARGO) test $(PROFILE) --locked -p integration-tests --test it -- --test-threads 2
+	$(CARGO) test $(PROFILE) --workspace --locked --test it -- --test-threads 2
 
 ## make bench: throughput and latency of a local cluster; no test asserts any of it.
 bench: build

@@ -68,12 +68,12 @@ impl Failure {
 /// Runs the program with the process's arguments.
 #[must_use]
 pub fn run() -> ExitCode {
-    run_with(std::env::args_os(), Faults::NONE)
+    run_with(std::env::args_os().collect(), Faults::NONE)
 }
 
 /// Runs the program. Only tests ask for faults; no setting does.
 #[must_use]
-pub fn run_with(arguments: impl IntoIterator<Item = OsString>, faults: Faults) -> ExitCode {
+pub fn run_with(arguments: Vec<OsString>, faults: Faults) -> ExitCode {
     end_the_process_on_panic();
     match invoke(arguments, faults) {
         Ok(()) => ExitCode::SUCCESS,
@@ -86,7 +86,7 @@ pub fn run_with(arguments: impl IntoIterator<Item = OsString>, faults: Faults) -
     }
 }
 
-fn invoke(arguments: impl IntoIterator<Item = OsString>, faults: Faults) -> Result<(), Failure> {
+fn invoke(arguments: Vec<OsString>, faults: Faults) -> Result<(), Failure> {
     let environment = |name: &str| std::env::var_os(name);
     let read_file = |path: &Path| std::fs::read_to_string(path);
     match config::load(arguments, environment, read_file)? {
