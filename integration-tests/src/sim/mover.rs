@@ -17,7 +17,7 @@ use super::weather::MILLIS;
 use super::world::{Asker, Happening, World};
 
 /// Voters that no change takes a group below.
-const VOTERS_MIN: usize = 2;
+const VOTERS_MIN: usize = 1;
 /// Voters that no change takes a group above.
 const VOTERS_MAX: usize = 4;
 
