@@ -16,7 +16,7 @@ CARGO := cargo
 PROFILE := --release
 DIR ?= ringkv-dev
 
-.PHONY: all run test setup build fmt-check clippy unit processes bench clean
+.PHONY: all run test setup build fmt-check clippy unit processes chaos bench clean
 
 all: build
 
@@ -52,6 +52,12 @@ unit: build-workspace
 # Real processes on loopback, few at a time: each test starts a cluster.
 processes: build-workspace
 	$(CARGO) test $(PROFILE) --workspace --locked --test it -- --test-threads 2
+
+## make chaos: the long runs under faults, about ten minutes; RINGKV_SEED=N repeats a plan.
+chaos: build
+	"$(CARGO_TARGET_DIR)/release/linearizability" --seed "$${RINGKV_SEED:-$$RANDOM}" --operations 20000
+	"$(CARGO_TARGET_DIR)/release/kills" --kills 21 --partitions 256
+	"$(CARGO_TARGET_DIR)/release/absence" --mebibytes 256
 
 ## make bench: throughput and latency of a local cluster; no test asserts any of it.
 bench: build
