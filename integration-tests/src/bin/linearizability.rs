@@ -17,6 +17,7 @@ struct Arguments {
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
+    println!("RINGKV_SEED={}", arguments.seed);
     let report = run(&RunOptions::full(arguments.seed, arguments.operations)).await?;
     println!("seed {}: linearizable\n{report:#?}", arguments.seed);
     Ok(())
