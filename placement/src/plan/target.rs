@@ -25,11 +25,15 @@ pub(super) fn snapshot(
     Ok(RingSnapshot::publish(parts, Some(base))?)
 }
 
-/// The ring in force, with each replacement in the place of whom it replaces.
+/// The ring in force, with each replacement in the place of whom it replaces: with the same tokens
+/// and, so far, the same weight.
 fn inherit(base: &RingSnapshot, staged: &Staged) -> Result<RingSnapshot, PlanRefusal> {
     let heir = |node: NodeId| staged.replacements.get(&node).copied().unwrap_or(node);
     let spec_of = |node: &NodeSpec| match staged.replacements.get(&node.id) {
-        Some(new) => staged.topology.get(*new).expect("replacements are members").clone(),
+        Some(new) => {
+            let new = staged.topology.get(*new).expect("replacements are members");
+            NodeSpec { weight: node.weight, ..new.clone() }
+        }
         None => node.clone(),
     };
     let topology = Topology::new(base.nodes().iter().map(spec_of).collect())?;

@@ -1,6 +1,10 @@
 //! Plans: why they are refused, what they lead to, and what they warn of.
 
+mod bars;
+mod least_moves;
+mod properties;
 mod refusals;
+mod shares;
 mod warnings;
 
 use super::{Change, PlanRules, RingPlan, plan};
@@ -96,6 +100,18 @@ fn a_replacement_beside_other_changes_keeps_what_it_inherits() {
     let leaver = plan.nodes.iter().find(|movement| movement.node == old.id).unwrap();
     assert_eq!(heir.copies_gained, leaver.copies_lost, "the join is in another zone");
     assert_eq!(plan.diff.copies_moved, plan.diff.copies_moved_min);
+}
+
+#[test]
+fn a_replacement_of_another_weight_is_also_a_reweight() {
+    let nodes = equal_nodes(12, 3);
+    let base = founded(9, 3, &nodes);
+    let (old, new) = (&nodes[4], node(50, 1, 2));
+    let plan = planned(&base, &[replace(old, &new)]);
+    let heir = plan.nodes.iter().find(|movement| movement.node == new.id).unwrap();
+    assert_eq!((heir.copies_after, plan.diff.copies_moved), (204, 204), "two fifths of 512");
+    let inherited = base.partitions_of(old.id);
+    assert!(inherited.into_iter().all(|(p, _)| plan.target.role(p, new.id).is_some()));
 }
 
 #[test]
