@@ -7,6 +7,7 @@ use raft::eraftpb::Entry;
 use thiserror::Error;
 
 use crate::cluster::{ClusterCommand, ClusterOutcome, ClusterState};
+use crate::faults::Hold;
 use crate::group::ReadGate;
 use crate::ids::{Generation, GroupId, LogIndex, LogPosition, ReplicaId, SyncId};
 use crate::message::{PeerMessage, SnapshotManifest};
@@ -129,6 +130,13 @@ pub enum Event<R> {
     },
     /// The node is about to stop: give every leadership away and take none.
     HandOver,
+    /// How many of the requests that reached this node lately came by an outdated route.
+    Misrouted {
+        /// Their share, per mille.
+        per_mille: u32,
+    },
+    /// Hold plans back in one place, or let them go on; only tests do.
+    Hold(Option<Hold>),
 }
 
 /// A change of a group's configuration.

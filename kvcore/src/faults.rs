@@ -20,6 +20,16 @@ pub struct Faults {
     pub leader_outside_serves: bool,
     /// The lease is not checked after the value was read.
     pub no_lease_check: bool,
+    /// An epoch is published before its copies are verified, and they are swapped in as they are.
+    pub publish_unverified: bool,
+    /// An old copy is retired without a look at the owners.
+    pub retire_unchecked: bool,
+    /// A replica that comes votes at once.
+    pub learner_counts: bool,
+    /// A snapshot counts as installed before its data is here.
+    pub half_copy_readable: bool,
+    /// A replica that was removed goes on.
+    pub removed_replica_votes: bool,
 }
 
 impl Faults {
@@ -33,5 +43,19 @@ impl Faults {
         applied_index_apart: false,
         leader_outside_serves: false,
         no_lease_check: false,
+        publish_unverified: false,
+        retire_unchecked: false,
+        learner_counts: false,
+        half_copy_readable: false,
+        removed_replica_votes: false,
     };
+}
+
+/// Where a test holds plans back, to find them in that place when it strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// Moves do not leave this step.
+    At(migration::Step),
+    /// Groups do not leave their joint configuration.
+    Joint,
 }

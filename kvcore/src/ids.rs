@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+pub use migration::{LogIndex, ReplicaId};
 use placement::PartitionId;
 use serde::{Deserialize, Serialize};
 
@@ -31,15 +32,6 @@ macro_rules! counter {
 }
 
 counter! {
-    /// Identifies one replica for all time. Allocated by group 0 and never reused, so that a
-    /// replica that was removed or lost its disk cannot vote again under its old Raft id.
-    ReplicaId(u64)
-}
-counter! {
-    /// Index of an entry in a group's log; 0 means "before the first entry".
-    LogIndex(u64)
-}
-counter! {
     /// Raft term of a group.
     Term(u64)
 }
@@ -63,14 +55,6 @@ counter! {
 counter! {
     /// Applied index of group 0 at which a cluster state was current: orders views of one epoch.
     Revision(u64)
-}
-
-impl LogIndex {
-    /// The index after this one.
-    #[must_use]
-    pub const fn next(self) -> Self {
-        Self(self.0 + 1)
-    }
 }
 
 /// Identifies a cluster; drawn at random when the cluster is founded.

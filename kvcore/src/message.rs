@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use migration::Actual;
+use placement::{Epoch, PartitionId};
 use raft::eraftpb::Message;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::ClusterState;
-use crate::ids::{GroupId, ReplicaId, Revision, SnapshotId};
+use crate::ids::{GroupId, LogIndex, ReplicaId, Revision, SnapshotId, Term};
 use crate::storage::Configuration;
-use crate::store::PartitionState;
+use crate::store::{PartitionDigest, PartitionState};
 
 /// A message from one node's core to another's. The frame around it names cluster, sender and the
 /// sender's epoch.
@@ -37,6 +39,53 @@ pub enum PeerMessage {
         /// The replica that gave up.
         replica: ReplicaId,
     },
+    /// Facts of groups that the sender leads, for group 0's leader.
+    Report(Vec<GroupReport>),
+    /// The digest of a replica, for the leader that asked for it.
+    Digest {
+        /// The group.
+        group: GroupId,
+        /// The replica.
+        replica: ReplicaId,
+        /// The applied index whose state it is of.
+        index: LogIndex,
+        /// The digest; none if the data cannot be read.
+        digest: Option<Box<PartitionDigest>>,
+    },
+    /// A replica that the receiver holds was removed by a committed change: its data goes.
+    Destroy {
+        /// The group.
+        group: GroupId,
+        /// The replica.
+        replica: ReplicaId,
+        /// Index of the configuration that shows it.
+        index: LogIndex,
+    },
+    /// The sender's replica is barred for good and its data destroyed, or was never there.
+    Destroyed {
+        /// The group.
+        group: GroupId,
+        /// The replica.
+        replica: ReplicaId,
+    },
+    /// The sender holds a replica that its view gives no place: was it removed?
+    Orphan {
+        /// The group.
+        group: GroupId,
+        /// The replica.
+        replica: ReplicaId,
+    },
+}
+
+/// What a partition's leader tells group 0 of its group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupReport {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The leader's term: a report of a later one counts.
+    pub term: Term,
+    /// The facts.
+    pub actual: Actual,
 }
 
 /// A sign of life.
@@ -46,6 +95,23 @@ pub struct NodeHeartbeat {
     pub revision: Revision,
     /// Whether the sender's disk completed its last sync in time.
     pub disk_ok: bool,
+    /// Epoch of the sender's view.
+    pub epoch: Epoch,
+    /// How the partitions do that the sender leads.
+    pub led: LedPartitions,
+    /// Share of the requests that reached the sender by an outdated route, per mille.
+    pub misrouted_per_mille: u32,
+}
+
+/// How the partitions do that a node leads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LedPartitions {
+    /// How many there are.
+    pub count: u32,
+    /// Those of which a voter is down or behind, or that have fewer voters than owners.
+    pub under_replicated: u32,
+    /// Log entries that their voters lack.
+    pub backlog: u64,
 }
 
 /// What a partition's Raft snapshot carries: not the data, but where to take it from.

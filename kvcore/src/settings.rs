@@ -38,6 +38,9 @@ pub struct Settings {
     pub log_retain_bytes_max: u64,
     /// A follower that has not taken a chunk of its snapshot for this long is asked again.
     pub snapshot_stall: Duration,
+    /// A comparison of digests that is not complete after this long is given up and made again;
+    /// doubled with each time in a row.
+    pub verify_patience: Duration,
     /// A transfer of leadership that has not succeeded after this long is given up and tried again.
     pub transfer_patience: Duration,
     /// A sync that takes longer than this makes the node hand its leaderships on.
@@ -68,6 +71,7 @@ impl Default for Settings {
             log_truncate_bytes: 64 << 10,
             log_retain_bytes_max: 16 << 20,
             snapshot_stall: Duration::from_secs(5),
+            verify_patience: Duration::from_secs(30),
             transfer_patience: Duration::from_millis(40),
             disk_stall: Duration::from_millis(400),
             node_heartbeat: Duration::from_millis(500),

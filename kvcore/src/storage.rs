@@ -7,23 +7,17 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+pub use migration::Member;
 use placement::{NodeId, PartitionId};
 use raft::eraftpb::{ConfState, Entry};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::cluster::ClusterState;
-use crate::ids::{Generation, GroupId, LogIndex, LogPosition, ReplicaId, Term, Version};
+use crate::ids::{
+    Generation, GroupId, LogIndex, LogPosition, ReplicaId, Revision, Term, Version,
+};
 use crate::store::PartitionState;
-
-/// A member of a group: a replica and the node that holds it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Member {
-    /// The replica.
-    pub replica: ReplicaId,
-    /// The node that holds it.
-    pub node: NodeId,
-}
 
 /// A group's applied configuration: who votes, who learns, and on which nodes they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +32,10 @@ pub struct Configuration {
     pub learners_next: Vec<ReplicaId>,
     /// Where the replicas named above are, in order of replica id.
     pub members: Vec<Member>,
+    /// The index at which it was changed last.
+    pub changed_at: LogIndex,
+    /// Revision of the view under which it was changed last: who has an older one takes no step.
+    pub revision: Revision,
 }
 
 impl Configuration {
@@ -111,7 +109,7 @@ impl Configuration {
             learners: ids(state.get_learners()),
             voters_outgoing: ids(state.get_voters_outgoing()),
             learners_next: ids(state.get_learners_next()),
-            members: Vec::new(),
+            ..Self::default()
         };
         configuration.members =
             known.iter().copied().filter(|member| configuration.contains(member.replica)).collect();

@@ -1,6 +1,7 @@
 //! Applying commands to the cluster state: a pure function, the same on every voter of group 0.
 
 use super::command::{ClusterCommand, ClusterOutcome, ClusterRefusal};
+use super::plans;
 use super::state::{ClusterState, Health, NodeRecord, Registration};
 use crate::ids::Revision;
 
@@ -14,8 +15,8 @@ pub fn apply(
     command: ClusterCommand,
 ) -> ClusterOutcome {
     let directory_before = state.directory_revision;
-    let outcome = match command {
-        ClusterCommand::Register(registration) => register(state, registration),
+    let (outcome, plans_changed) = match command {
+        ClusterCommand::Register(registration) => (register(state, registration), false),
         ClusterCommand::SetHealth(changes) => {
             for (node, health) in changes {
                 if let Some(record) = state.nodes.get_mut(&node)
@@ -25,17 +26,61 @@ pub fn apply(
                     state.directory_revision += 1;
                 }
             }
-            ClusterOutcome::Done
+            (ClusterOutcome::Done, false)
         }
-        ClusterCommand::Truncate { through } => ClusterOutcome::Truncate(through),
+        ClusterCommand::Truncate { through } => (ClusterOutcome::Truncate(through), false),
+        ClusterCommand::Advance { moves, at_ms } => {
+            let changed = plans::advance(state, moves, at_ms);
+            (ClusterOutcome::Done, changed)
+        }
+        other => match change_plans(state, other) {
+            Ok(outcome) => (outcome, true),
+            Err(refusal) => (ClusterOutcome::Refused(refusal), false),
+        },
     };
-    if state.directory_revision != directory_before {
+    if plans_changed || state.directory_revision != directory_before {
         state.revision = revision;
     }
     outcome
 }
 
+/// The commands that either change draft, plans or settings, or are refused.
+fn change_plans(
+    state: &mut ClusterState,
+    command: ClusterCommand,
+) -> Result<ClusterOutcome, ClusterRefusal> {
+    match command {
+        ClusterCommand::Stage(change) => plans::stage(state, change),
+        ClusterCommand::ClearDraft => {
+            state.draft.clear();
+            Ok(ClusterOutcome::Done)
+        }
+        ClusterCommand::Apply(order) => plans::apply_order(state, *order),
+        ClusterCommand::Publish { plan, base_epoch, at_ms } => {
+            plans::publish(state, plan, base_epoch, at_ms)
+        }
+        ClusterCommand::Cancel { plan, at_ms } => plans::cancel(state, plan, at_ms),
+        ClusterCommand::Pause { plan, paused } => plans::pause(state, plan, paused),
+        ClusterCommand::EndGrace { plan } => plans::end_grace(state, plan),
+        ClusterCommand::Configure(change) => {
+            state.settings.change(change);
+            Ok(ClusterOutcome::Done)
+        }
+        ClusterCommand::NoteSignals { plan, signals, at_ms } => {
+            plans::note_signals(state, plan, signals, at_ms)
+        }
+        ClusterCommand::Register(_)
+        | ClusterCommand::SetHealth(_)
+        | ClusterCommand::Truncate { .. }
+        | ClusterCommand::Advance { .. } => Ok(ClusterOutcome::Done),
+    }
+}
+
 fn register(state: &mut ClusterState, registration: Registration) -> ClusterOutcome {
+    if state.departed.get(&registration.id).is_some_and(|it| it.is_lost) {
+        let node = registration.id;
+        return ClusterOutcome::Refused(ClusterRefusal::Barred { node });
+    }
     let holder = state.nodes.values().find(|node| node.registration.name == registration.name);
     if let Some(holder) = holder
         && holder.registration.id != registration.id
@@ -59,6 +104,7 @@ fn register(state: &mut ClusterState, registration: Registration) -> ClusterOutc
         }
         None => Health::Up,
     };
+    state.departed.remove(&registration.id);
     state.nodes.insert(registration.id, NodeRecord { registration, health });
     state.directory_revision += 1;
     ClusterOutcome::Done

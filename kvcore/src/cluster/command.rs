@@ -1,9 +1,11 @@
 //! Commands of group 0's log and what they answer.
 
-use placement::NodeId;
+use migration::{Advance, MoveId, PlanId, PlanKind, Signals, Step};
+use placement::{Change, Checksum, Epoch, NodeId, Token, Topology};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::settings::SettingsChange;
 use super::state::{Health, Registration};
 use crate::ids::LogIndex;
 
@@ -19,6 +21,79 @@ pub enum ClusterCommand {
         /// The last index to drop.
         through: LogIndex,
     },
+    /// Add a change to the draft.
+    Stage(Change),
+    /// Forget the draft.
+    ClearDraft,
+    /// Make a plan of the draft, or of a way back.
+    Apply(Box<PlanOrder>),
+    /// Take moves on. Those that are not in the step named are left as they are.
+    Advance {
+        /// The moves, the step each is expected in, and what is logged about it.
+        moves: Vec<(MoveId, Option<Step>, Advance)>,
+        /// Now, in unix milliseconds.
+        at_ms: u64,
+    },
+    /// Put a plan's ring in force.
+    Publish {
+        /// The plan.
+        plan: PlanId,
+        /// The epoch that it takes the place of.
+        base_epoch: Epoch,
+        /// Now, in unix milliseconds.
+        at_ms: u64,
+    },
+    /// Give a plan up before its ring is published.
+    Cancel {
+        /// The plan.
+        plan: PlanId,
+        /// Now, in unix milliseconds.
+        at_ms: u64,
+    },
+    /// Stop a plan where it is, or let it go on.
+    Pause {
+        /// The plan.
+        plan: PlanId,
+        /// Whether it stops.
+        paused: bool,
+    },
+    /// End a plan's grace before its time: old copies may go.
+    EndGrace {
+        /// The plan.
+        plan: PlanId,
+    },
+    /// Change settings.
+    Configure(SettingsChange),
+    /// Record how far a published plan is from being finished; it is when all signals pass.
+    NoteSignals {
+        /// The plan.
+        plan: PlanId,
+        /// The signals.
+        signals: Signals,
+        /// Now, in unix milliseconds.
+        at_ms: u64,
+    },
+}
+
+/// A plan to be applied: the ring was computed before, from this base and these changes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanOrder {
+    /// What the plan is for.
+    pub kind: PlanKind,
+    /// The epoch that it starts from.
+    pub base_epoch: Epoch,
+    /// Names base, changes and target together.
+    pub digest: Checksum,
+    /// The changes, as drafted; none for a rollback.
+    pub changes: Vec<Change>,
+    /// The nodes of the next ring.
+    pub topology: Topology,
+    /// The tokens of the next ring.
+    pub tokens: Vec<Token>,
+    /// The fewest copies that any way to the new balance moves.
+    pub copies_min: u64,
+    /// Now, in unix milliseconds.
+    pub at_ms: u64,
 }
 
 /// What a command did.
@@ -30,6 +105,8 @@ pub enum ClusterOutcome {
     Refused(ClusterRefusal),
     /// The log may be dropped through this index.
     Truncate(LogIndex),
+    /// The plan was applied under this id.
+    Planned(PlanId),
 }
 
 /// Why a command was refused.
@@ -52,5 +129,65 @@ pub enum ClusterRefusal {
         node: NodeId,
         /// The zone it is in.
         zone: String,
+    },
+    /// The identity was given up with its node's data.
+    #[error("node {node} was removed as lost; wipe its data directory and it joins as a new node")]
+    Barred {
+        /// The node.
+        node: NodeId,
+    },
+    /// The plan was made for another ring.
+    #[error("the plan starts from epoch {base}, and epoch {epoch} is in force: look at it again")]
+    StaleEpoch {
+        /// The plan's base.
+        base: Epoch,
+        /// The epoch in force.
+        epoch: Epoch,
+    },
+    /// The draft changed since the plan was looked at.
+    #[error("the draft is another than the plan was made of: look at it again")]
+    StaleDraft,
+    /// A change names a node that another staged change names.
+    #[error("a staged change names node {node} already")]
+    StagedAlready {
+        /// The node.
+        node: NodeId,
+    },
+    /// More changes than one plan may have.
+    #[error("the draft is full")]
+    DraftFull,
+    /// Another plan has not come to serve yet.
+    #[error("plan {plan} is under way: let it finish, or cancel it")]
+    PlanUnderWay {
+        /// The plan.
+        plan: PlanId,
+    },
+    /// There is no such plan, or it is no longer on record.
+    #[error("there is no plan {plan}")]
+    NoSuchPlan {
+        /// The plan.
+        plan: PlanId,
+    },
+    /// The plan's phase does not allow it.
+    #[error("plan {plan} is {phase}")]
+    WrongPhase {
+        /// The plan.
+        plan: PlanId,
+        /// Its phase.
+        phase: String,
+    },
+    /// The ring of the plan is not legal.
+    #[error("the plan's ring is not legal: {reason}")]
+    IllegalRing {
+        /// Why.
+        reason: String,
+    },
+    /// Moves are not verified.
+    #[error("plan {plan} is not ready to be published: {reason}")]
+    NotReady {
+        /// The plan.
+        plan: PlanId,
+        /// Why.
+        reason: String,
     },
 }

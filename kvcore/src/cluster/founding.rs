@@ -2,18 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use migration::PlanId;
 use placement::{
-    NodeSpec, NodeState, PartitionBits, PlacementError, ReplicationFactor, Ring, RingSnapshot,
-    SnapshotError, SnapshotParts, TokenPolicy, Topology,
+    NodeId, NodeSpec, NodeState, PartitionBits, PlacementError, ReplicationFactor, Ring, RingSnapshot,
+    SnapshotError, SnapshotParts, TokenPolicy, Topology, Zone,
 };
 use thiserror::Error;
 
+use super::settings::ClusterSettings;
 use super::state::{ClusterState, EpochRecord, Health, NodeRecord, Registration};
+use super::voters::group0_nodes;
 use crate::ids::{ClusterId, ReplicaId, Revision};
 use crate::storage::Member;
-
-/// Voters of group 0 in a cluster of three nodes or more; below that, one.
-const GROUP0_VOTERS: usize = 3;
 
 /// Revision of a founding state: the index at which group 0's log begins.
 pub const FOUNDING_REVISION: Revision = Revision(1);
@@ -93,7 +93,7 @@ pub fn found(founding: &Founding) -> Result<ClusterState, FoundingError> {
         next_replica += 1;
         Member { replica, node }
     };
-    let group0 = group0_nodes(&founding.founders).into_iter().map(&mut member).collect();
+    let group0 = group0_nodes(&nodes_and_zones(&founding.founders), &[]).into_iter().map(&mut member).collect();
     let table = Ring::new(std::sync::Arc::new(ring.clone()));
     let replicas = founding
         .partition_bits
@@ -122,24 +122,14 @@ pub fn found(founding: &Founding) -> Result<ClusterState, FoundingError> {
         replicas,
         group0,
         next_replica: ReplicaId(next_replica),
+        settings: ClusterSettings::new(founding.policy, founding.vnodes_per_node),
+        draft: Vec::new(),
+        plans: Vec::new(),
+        next_plan: PlanId(1),
+        departed: BTreeMap::new(),
     })
 }
 
-/// Chooses the nodes of group 0: in order of identity, new zones first.
-fn group0_nodes(founders: &[Founder]) -> Vec<placement::NodeId> {
-    let mut sorted: Vec<_> = founders.iter().collect();
-    sorted.sort_by_key(|founder| founder.id);
-    let wanted = if sorted.len() < GROUP0_VOTERS { 1 } else { GROUP0_VOTERS };
-    let mut chosen: Vec<&Founder> = Vec::new();
-    while chosen.len() < wanted {
-        let in_zone =
-            |founder: &Founder| chosen.iter().filter(|other| other.zone == founder.zone).count();
-        let next = sorted
-            .iter()
-            .filter(|founder| chosen.iter().all(|other| other.id != founder.id))
-            .min_by_key(|founder| (in_zone(founder), founder.id))
-            .expect("there are at least as many founders as voters wanted");
-        chosen.push(next);
-    }
-    chosen.into_iter().map(|founder| founder.id).collect()
+fn nodes_and_zones(founders: &[Founder]) -> Vec<(NodeId, Zone)> {
+    founders.iter().map(|founder| (founder.id, founder.zone.clone())).collect()
 }

@@ -4,14 +4,19 @@ mod apply;
 mod command;
 mod founding;
 mod health;
+mod plans;
+mod settings;
 mod state;
+mod voters;
 
 pub use apply::apply;
-pub use command::{ClusterCommand, ClusterOutcome, ClusterRefusal};
+pub use command::{ClusterCommand, ClusterOutcome, ClusterRefusal, PlanOrder};
 pub use founding::{FOUNDING_REVISION, Founder, Founding, FoundingError, found};
 pub use health::{HealthMonitor, HealthSettings};
+pub use plans::rollback_order;
+pub use settings::{ClusterSettings, CopyLimits, SettingsChange};
 pub use state::{
-    ClusterState, EpochRecord, Health, NodeRecord, Registration, ViewError, check_successor,
+    ClusterState, Departure, EpochRecord, Health, NodeRecord, Registration, ViewError, check_successor,
 };
 
 #[cfg(test)]

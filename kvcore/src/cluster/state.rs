@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use migration::{Member, Move, Plan, PlanId, ReplicaId, Wanted};
 use placement::{
-    Checksum, Epoch, NodeId, NodeName, PartitionId, RingSnapshot, SnapshotError, Weight, Zone,
+    Change, Checksum, Epoch, NodeId, NodeName, PartitionId, RingSnapshot, SnapshotError, Weight,
+    Zone,
 };
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::ids::{ClusterId, GroupId, ReplicaId, Revision};
-use crate::storage::Member;
+use super::settings::ClusterSettings;
+use crate::ids::{ClusterId, GroupId, Revision};
 
 /// What is known of a node's life. It is not membership: it changes no token and moves no data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,6 +83,28 @@ pub struct ClusterState {
     pub group0: Vec<Member>,
     /// The next replica id to give out.
     pub next_replica: ReplicaId,
+    /// What operators may set.
+    pub settings: ClusterSettings,
+    /// Changes that are staged and not applied.
+    pub draft: Vec<Change>,
+    /// The plans that were applied, oldest first: at most one that moves, those in their grace, and
+    /// the last ones that have ended.
+    pub plans: Vec<Plan>,
+    /// The next plan id to give out.
+    pub next_plan: PlanId,
+    /// Nodes that have left.
+    pub departed: BTreeMap<NodeId, Departure>,
+}
+
+/// How a node left the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Departure {
+    /// The name it had.
+    pub name: NodeName,
+    /// Whether it was given up: its identity is barred for good, and its data stays on its disk.
+    pub is_lost: bool,
+    /// The epoch that it is in no ring from.
+    pub epoch: Epoch,
 }
 
 impl ClusterState {
@@ -103,6 +127,43 @@ impl ClusterState {
     #[must_use]
     pub fn replicas_of(&self, partition: PartitionId) -> &[Member] {
         self.replicas.get(partition.get() as usize).map_or(&[], Vec::as_slice)
+    }
+
+    /// Moves that have not ended, or of which a replica waits to be destroyed.
+    pub fn open_moves(&self) -> impl Iterator<Item = &Move> {
+        self.plans.iter().flat_map(|plan| &plan.moves).filter(|it| !it.is_over())
+    }
+
+    /// The configuration that a group should have now.
+    #[must_use]
+    pub fn wanted(&self, group: GroupId) -> Wanted {
+        let moves = self.open_moves().filter(|it| Some(it.partition) == group.partition());
+        Wanted::of(self.members(group), moves)
+    }
+
+    /// Whether a replica has, or may still get, a place in its group. Once it has none it never has
+    /// one again, since ids are not used twice.
+    #[must_use]
+    pub fn has_place(&self, replica: ReplicaId) -> bool {
+        let named = |member: &Option<Member>| member.is_some_and(|it| it.replica == replica);
+        replica >= self.next_replica
+            || self.replicas.iter().flatten().chain(&self.group0).any(|it| it.replica == replica)
+            || self.open_moves().any(|it| {
+                let condemned = it.condemned().is_some_and(|it| it.replica == replica);
+                !it.stage.is_ended() && !condemned && (named(&it.gain) || named(&it.lose))
+            })
+    }
+
+    /// The plan of this id, if it is still on record.
+    #[must_use]
+    pub fn plan(&self, id: PlanId) -> Option<&Plan> {
+        self.plans.iter().find(|plan| plan.id == id)
+    }
+
+    /// The last plan that was applied.
+    #[must_use]
+    pub fn last_plan(&self) -> Option<&Plan> {
+        self.plans.last()
     }
 
     /// All groups: group 0 and one per partition.

@@ -3,40 +3,54 @@
 use raft::eraftpb::{
     ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2, ConfState,
 };
+use serde::{Deserialize, Serialize};
 
 use super::replica::Replica;
 use super::turn::Turn;
 use crate::codec;
 use crate::event::{ConfigurationChange, NotLeader, Refusal, Reply};
-use crate::ids::ReplicaId;
+use crate::ids::{LogIndex, ReplicaId, Revision};
 use crate::storage::{Configuration, Member};
 
+/// What a change carries beside raft-rs's own form of it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct ChangeContext {
+    /// Where the replicas that it adds are.
+    added: Vec<Member>,
+    /// Revision of the view that it was made under.
+    revision: Revision,
+}
+
 impl<R> Replica<R> {
-    /// Proposes a change of the configuration.
+    /// Proposes a change of the configuration, made under a view of this revision.
     pub fn propose_change(
         &mut self,
         change: &ConfigurationChange,
-        reply: R,
+        revision: Revision,
+        reply: Option<R>,
         turn: &mut Turn<'_, R>,
     ) {
         if !self.is_leader() || !self.may_serve(turn) {
             let leader = if self.is_leader() { None } else { self.leader_node() };
-            turn.reply(reply, Reply::NotLeader(NotLeader { leader }));
+            turn.reply_all(reply, &Reply::NotLeader(NotLeader { leader }));
             return;
         }
         let fits = self.fits(change)
             && !self.raw.raft.has_pending_conf()
             && !self.leadership.is_transferring();
         let proposed = fits && {
-            let (change, context) = to_raft(change);
-            let mut change = change;
-            change.context = context.into();
-            self.raw.propose_conf_change(Vec::new(), change).is_ok()
+            let mut context = ChangeContext { added: Vec::new(), revision };
+            let mut raft = to_raft(change, turn.faults.learner_counts);
+            if let ConfigurationChange::AddLearner(member) = change {
+                context.added.push(*member);
+            }
+            raft.context = codec::encode(&context).into();
+            self.raw.propose_conf_change(Vec::new(), raft).is_ok()
         };
         if proposed {
-            self.note_proposal(vec![Some(reply)]);
+            self.note_proposal(vec![reply]);
         } else {
-            turn.reply(reply, Reply::Refused(Refusal::NotNow));
+            turn.reply_all(reply, &Reply::Refused(Refusal::NotNow));
         }
     }
 
@@ -61,19 +75,28 @@ impl<R> Replica<R> {
     }
 
     /// Takes over a configuration that raft-rs has applied.
-    pub fn configuration_changed(&mut self, state: &ConfState, added: &[Member]) {
+    pub fn configuration_changed(
+        &mut self,
+        state: &ConfState,
+        context: &ChangeContext,
+        index: LogIndex,
+    ) {
         let log = self.raw.mut_store();
-        let known: Vec<Member> =
-            log.record.configuration.members.iter().chain(added).copied().collect();
-        log.record.configuration = Configuration::from_conf_state(state, &known);
+        let before = &log.record.configuration;
+        let known: Vec<Member> = before.members.iter().chain(&context.added).copied().collect();
+        let revision = before.revision.max(context.revision);
+        log.record.configuration = Configuration {
+            changed_at: index,
+            revision,
+            ..Configuration::from_conf_state(state, &known)
+        };
         self.record_dirty = true;
         self.end_lease();
     }
 }
 
-fn to_raft(change: &ConfigurationChange) -> (ConfChangeV2, Vec<u8>) {
+fn to_raft(change: &ConfigurationChange, learner_counts: bool) -> ConfChangeV2 {
     let mut raft = ConfChangeV2::default();
-    let mut context = Vec::new();
     let single = |kind: ConfChangeType, replica: ReplicaId| {
         let mut single = ConfChangeSingle::default();
         single.set_change_type(kind);
@@ -82,8 +105,11 @@ fn to_raft(change: &ConfigurationChange) -> (ConfChangeV2, Vec<u8>) {
     };
     match change {
         ConfigurationChange::AddLearner(member) => {
-            raft.mut_changes().push(single(ConfChangeType::AddLearnerNode, member.replica));
-            context = codec::encode(&vec![*member]);
+            let kind = match learner_counts {
+                true => ConfChangeType::AddNode,
+                false => ConfChangeType::AddLearnerNode,
+            };
+            raft.mut_changes().push(single(kind, member.replica));
         }
         ConfigurationChange::Swap { promote, demote } => {
             raft.set_transition(ConfChangeTransition::Explicit);
@@ -96,5 +122,5 @@ fn to_raft(change: &ConfigurationChange) -> (ConfChangeV2, Vec<u8>) {
             raft.mut_changes().push(single(ConfChangeType::RemoveNode, *replica));
         }
     }
-    (raft, context)
+    raft
 }

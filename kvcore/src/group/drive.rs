@@ -6,6 +6,7 @@ use placement::PartitionId;
 use protobuf::Message as _;
 use raft::eraftpb::{ConfChangeV2, Entry, EntryType};
 
+use super::change::ChangeContext;
 use super::propose::Outcomes;
 use super::replica::{Held, Machine, Replica};
 use super::turn::Turn;
@@ -29,13 +30,19 @@ impl<R> Replica<R> {
         turn: &mut Turn<'_, R>,
         disk: &S,
     ) -> Result<bool, StoreError> {
+        if self.verifier.is_at_boundary() {
+            return Ok(true);
+        }
+        let deferred = std::mem::take(&mut self.deferred);
+        self.apply(deferred, turn, disk)?;
+        self.advance_applied();
         self.propose_waiting(turn);
         if !self.is_leader() {
             self.refuse_reads(turn);
         }
         self.start_round(turn);
         let mut readies = 0;
-        while self.raw.has_ready() && !self.ended {
+        while !self.verifier.is_at_boundary() && self.raw.has_ready() && !self.ended {
             if readies == READIES_PER_TURN {
                 return Ok(true);
             }
@@ -46,7 +53,7 @@ impl<R> Replica<R> {
         self.release_reads(turn);
         self.fetch_wanted(turn);
         self.build_wanted(turn);
-        Ok(false)
+        Ok(self.verifier.is_at_boundary())
     }
 
     /// Handles one ready, in this order:
@@ -182,7 +189,8 @@ impl<R> Replica<R> {
         turn: &mut Turn<'_, R>,
         disk: &S,
     ) -> Result<(), StoreError> {
-        for entry in entries {
+        let mut entries = entries.into_iter();
+        while let Some(entry) = entries.next() {
             let position = LogPosition { index: LogIndex(entry.index), term: Term(entry.term) };
             let outcomes = match entry.get_entry_type() {
                 EntryType::EntryNormal if entry.data.is_empty() => Outcomes::Nothing,
@@ -198,7 +206,12 @@ impl<R> Replica<R> {
             self.proposals.resolve(position.index, position.term, &outcomes, turn);
             self.truncate_if_decided(&outcomes, turn);
             if !self.configuration().contains(self.id) {
-                self.ended = true;
+                self.ended = !turn.faults.removed_replica_votes;
+                return Ok(());
+            }
+            // A digest is of the state at one index: what follows waits for the next batch.
+            if self.digest_if_asked(position.index, &outcomes) {
+                self.deferred = entries.collect();
                 return Ok(());
             }
         }
@@ -249,8 +262,8 @@ impl<R> Replica<R> {
     fn apply_change(&mut self, entry: &Entry) -> Result<Outcomes, StoreError> {
         let mut change = ConfChangeV2::default();
         change.merge_from_bytes(&entry.data).map_err(|error| undecodable(entry, &error))?;
-        let added = if change.context.is_empty() {
-            Vec::new()
+        let context = if change.context.is_empty() {
+            ChangeContext::default()
         } else {
             codec::decode(&change.context).map_err(|error| undecodable(entry, &error))?
         };
@@ -258,7 +271,7 @@ impl<R> Replica<R> {
             what: "applying a configuration change",
             reason: error.to_string(),
         })?;
-        self.configuration_changed(&conf_state, &added);
+        self.configuration_changed(&conf_state, &context, LogIndex(entry.index));
         Ok(Outcomes::Changed)
     }
 
@@ -269,13 +282,16 @@ impl<R> Replica<R> {
                     WriteOutcome::Truncate(through) => Some(*through),
                     WriteOutcome::Put(_)
                     | WriteOutcome::Deleted(_)
-                    | WriteOutcome::ConditionFailed(_) => None,
+                    | WriteOutcome::ConditionFailed(_)
+                    | WriteOutcome::Verify => None,
                 })
             }
             Outcomes::Cluster(outcomes) => {
                 outcomes.iter().rev().find_map(|outcome| match outcome {
                     ClusterOutcome::Truncate(through) => Some(*through),
-                    ClusterOutcome::Done | ClusterOutcome::Refused(_) => None,
+                    ClusterOutcome::Done
+                    | ClusterOutcome::Refused(_)
+                    | ClusterOutcome::Planned(_) => None,
                 })
             }
             Outcomes::Changed | Outcomes::Nothing => None,
@@ -300,6 +316,7 @@ impl<R> Replica<R> {
         if let Machine::Partition { written } = &mut self.machine {
             written.clear();
         }
+        self.ask_for_digest(turn);
         let cache = turn.settings.log_cache_bytes as u64;
         self.raw.mut_store().trim(cache);
     }

@@ -12,7 +12,7 @@ use raft::eraftpb::{Message, MessageType};
 use raft::{CAMPAIGN_TRANSFER, StateRole};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::replica::Replica;
+use super::replica::{RANK_MAX, Replica};
 use super::turn::Turn;
 use crate::event::{NotLeader, Refusal, Reply};
 use crate::ids::{ReplicaId, Term};
@@ -127,7 +127,7 @@ impl<R> Replica<R> {
         hasher.write_u64(self.raw.raft.term);
         let spread = usize::try_from(hasher.finish() % settings.election_rank_ticks as u64)
             .expect("smaller than a usize");
-        let rank = usize::from(self.leadership.rank);
+        let rank = usize::from(self.leadership.rank.min(RANK_MAX));
         let ticks = settings.election_ticks + rank * settings.election_rank_ticks + spread;
         self.raw.raft.set_randomized_election_timeout(ticks);
     }

@@ -3,6 +3,7 @@
 //! Within a turn: events are handed to raft-rs, then [`Replica::drive`] takes what raft-rs wants
 //! done until there is nothing left. Nothing calls into raft-rs between `ready` and `advance`.
 
+mod actual;
 mod change;
 mod drive;
 mod gate;
@@ -14,10 +15,11 @@ mod replica;
 mod snapshot;
 mod truncate;
 mod turn;
+mod verify;
 
 pub use gate::{ReadGate, ReadTicket};
 pub(crate) use propose::Work;
-pub(crate) use replica::{Birth, Machine, Replica};
+pub(crate) use replica::{Birth, Machine, RANK_MAX, Replica};
 pub use replica::{GroupSummary, Role};
 pub(crate) use turn::Turn;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use placement::NodeId;
-use raft::eraftpb::{Message, MessageType};
+use raft::eraftpb::{Entry, Message, MessageType};
 use raft::{Config, RawNode, StateRole};
 
 use super::gate::ReadGate;
@@ -15,6 +15,7 @@ use super::propose::{Proposals, Waiting};
 use super::reads::Reads;
 use super::snapshot::{Snapshots, is_cluster_snapshot};
 use super::turn::Turn;
+use super::verify::Verifier;
 use crate::cluster::ClusterState;
 use crate::event::Effect;
 use crate::ids::{Generation, GroupId, LogIndex, LogPosition, ReplicaId, SyncId, Term, Version};
@@ -69,6 +70,10 @@ pub(crate) struct Replica<R> {
     pub truncating: Option<LogIndex>,
     pub record_dirty: bool,
     pub progress_dirty: bool,
+    /// Committed entries behind one that ends its batch; applied first in the next turn.
+    pub deferred: Vec<Entry>,
+    /// Comparisons of digests.
+    pub verifier: Verifier,
     /// The replica applied its own removal.
     pub ended: bool,
 }
@@ -171,7 +176,7 @@ impl<R> Replica<R> {
         let config = Config {
             id: id.get(),
             election_tick: settings.election_ticks,
-            max_election_tick: settings.election_ticks_end(rank),
+            max_election_tick: settings.election_ticks_end(RANK_MAX),
             heartbeat_tick: settings.heartbeat_ticks,
             applied: progress.applied.index.get(),
             max_size_per_msg: settings.append_bytes_max,
@@ -210,6 +215,8 @@ impl<R> Replica<R> {
             truncating: None,
             record_dirty: false,
             progress_dirty: false,
+            deferred: Vec::new(),
+            verifier: Verifier::default(),
             ended: false,
         };
         replica.pin_election_timeout(settings);
@@ -354,6 +361,9 @@ impl<R> Replica<R> {
         }
     }
 }
+
+/// The last place among owners that has an election range of its own; later ones share it.
+pub(crate) const RANK_MAX: u8 = 7;
 
 /// Senders remembered per replica; more than any configuration has.
 const SENDERS_MAX: usize = 16;

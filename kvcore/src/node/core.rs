@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use placement::NodeId;
 
+use super::control::Control;
 use super::disk::DiskWatch;
+use super::driver::Driver;
 use super::peers::Peers;
 use crate::cluster::{ClusterState, HealthMonitor};
 use crate::event::{Effect, Event, Refusal, Reply};
-use crate::faults::Faults;
+use crate::faults::{Faults, Hold};
 use crate::group::Work;
 use crate::group::{GroupSummary, Machine, ReadGate, Replica, Turn};
 use crate::ids::{Generation, GroupId, ReplicaId, SyncId};
@@ -32,6 +34,8 @@ pub struct CoreConfig {
     pub faults: Faults,
     /// The time of the start.
     pub now: Time,
+    /// The same time by the wall clock, in unix milliseconds.
+    pub unix_ms: u64,
 }
 
 /// The core of one node. `R` is the shell's handle for an answer.
@@ -53,12 +57,19 @@ pub struct Core<R> {
     /// The highest generation ever current in a group while this process runs, so that a replica
     /// created after another has ended never meets its data.
     pub(super) generations: BTreeMap<GroupId, Generation>,
+    pub(super) driver: Driver,
+    pub(super) control: Control,
+    /// Where a test holds plans back.
+    pub(super) hold: Option<Hold>,
+    pub(super) misrouted_per_mille: u32,
+    started: Time,
+    started_unix_ms: u64,
 }
 
 impl<R> Core<R> {
     /// A core from what is on disk. The effects tell the shell of the replicas and the view found.
     pub fn boot(config: CoreConfig, boot: Boot, effects: &mut Vec<Effect<R>>) -> Self {
-        let CoreConfig { node, settings, faults, now } = config;
+        let CoreConfig { node, settings, faults, now, unix_ms } = config;
         let mut core = Self {
             node,
             next_tick: now + settings.tick,
@@ -75,6 +86,12 @@ impl<R> Core<R> {
             leaders: BTreeMap::new(),
             transferring: BTreeSet::new(),
             generations: BTreeMap::new(),
+            driver: Driver::default(),
+            control: Control::default(),
+            hold: None,
+            misrouted_per_mille: 0,
+            started: now,
+            started_unix_ms: unix_ms,
         };
         for replica in boot.replicas {
             let group = replica.group;
@@ -93,8 +110,15 @@ impl<R> Core<R> {
         if let Some(view) = boot.view {
             effects.push(Effect::ViewChanged(Arc::clone(&view)));
             core.view = Some(view);
+            core.follow_view();
         }
         core
+    }
+
+    /// The wall clock, in unix milliseconds, as it went on from the node's start.
+    pub(super) fn unix_ms(&self, now: Time) -> u64 {
+        let since = u64::try_from(now.since(self.started).as_millis()).unwrap_or(u64::MAX);
+        self.started_unix_ms.saturating_add(since)
     }
 
     /// When [`Core::turn`] wants to be called even if nothing happens.
@@ -272,7 +296,10 @@ impl<R> Core<R> {
             }
             Event::AdoptView(state) => self.adopt_view(state, turn),
             Event::ChangeConfiguration { group, change, reply } => match self.touch(group) {
-                Some(replica) => replica.propose_change(&change, reply, turn),
+                Some(replica) => {
+                    let revision = replica.configuration().revision;
+                    replica.propose_change(&change, revision, Some(reply), turn);
+                }
                 None => turn.reply(reply, Reply::Refused(Refusal::NoReplica)),
             },
             Event::CreateReplica { group, replica, rank } => {
@@ -290,6 +317,8 @@ impl<R> Core<R> {
                 None => turn.reply(reply, Reply::Refused(Refusal::NoReplica)),
             },
             Event::HandOver => self.handing_over = true,
+            Event::Misrouted { per_mille } => self.misrouted_per_mille = per_mille,
+            Event::Hold(hold) => self.hold = hold,
         }
     }
 
@@ -311,6 +340,15 @@ impl<R> Core<R> {
             PeerMessage::Heartbeat(heartbeat) => self.heartbeat(from, heartbeat, turn),
             PeerMessage::View(state) => self.adopt_view(state, turn),
             PeerMessage::ViewRequest { known } => self.view_requested(from, known, turn),
+            PeerMessage::Report(reports) => self.note_reports(reports, turn.now),
+            PeerMessage::Digest { group, replica, index, digest } => {
+                if let Some(it) = self.touch(group) {
+                    it.digest_arrived(replica, index, digest.map(|digest| *digest));
+                }
+            }
+            PeerMessage::Destroy { group, replica, .. } => self.destroy(from, group, replica, turn),
+            PeerMessage::Destroyed { group, replica } => self.replica_destroyed(group, replica),
+            PeerMessage::Orphan { group, replica } => self.orphan(from, group, replica, turn),
             PeerMessage::SnapshotFailed { group, replica } => {
                 if let Some(it) = self.touch(group) {
                     it.snapshot_failed(replica);
@@ -358,12 +396,15 @@ impl<R> Core<R> {
         }
         for (group, replica) in &mut self.replicas {
             replica.tend_snapshots(turn);
+            replica.tend_verification(turn);
             replica.propose_truncation(turn);
             if !replica.waiting.is_empty() || replica.raw.has_ready() {
                 self.dirty.insert(*group);
             }
         }
         self.tend_leaderships(turn);
+        self.tend_groups(turn);
+        self.tend_plans(turn);
         self.tend_peers(turn);
     }
 

@@ -53,6 +53,7 @@ impl<R> Core<R> {
         // accepted durably; a spare's first view is a later one, and its replicas come by snapshot.
         let founding = self.view.is_none() && next.revision == FOUNDING_REVISION;
         self.view = Some(Arc::clone(&next));
+        self.follow_view();
         if founding {
             self.found_replicas(&next, turn);
         }

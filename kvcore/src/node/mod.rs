@@ -1,7 +1,9 @@
 //! The node's core: all its replicas, its view of the cluster, and its part in judging others.
 
+mod control;
 mod core;
 mod disk;
+mod driver;
 mod membership;
 mod peers;
 

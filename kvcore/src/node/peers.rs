@@ -10,7 +10,7 @@ use crate::cluster::{ClusterCommand, HealthMonitor, HealthSettings};
 use crate::event::Effect;
 use crate::group::{Turn, Work};
 use crate::ids::{GroupId, Revision};
-use crate::message::{NodeHeartbeat, PeerMessage};
+use crate::message::{LedPartitions, NodeHeartbeat, PeerMessage};
 use crate::time::Time;
 
 /// Heartbeat intervals after which a node is not given leaderships.
@@ -21,6 +21,8 @@ const FRESH_INTERVALS: u32 = 3;
 pub(super) struct Peers {
     pub last_turn: Time,
     next_heartbeat: Time,
+    /// The revision that the others were told of last.
+    told: Revision,
     heard: BTreeMap<NodeId, Heard>,
 }
 
@@ -32,7 +34,7 @@ struct Heard {
 
 impl Peers {
     pub fn new(now: Time) -> Self {
-        Self { last_turn: now, next_heartbeat: now, heard: BTreeMap::new() }
+        Self { last_turn: now, next_heartbeat: now, told: Revision(0), heard: BTreeMap::new() }
     }
 }
 
@@ -81,17 +83,48 @@ impl<R> Core<R> {
 
     /// Sends signs of life and, on group 0's leader, judges the others'.
     pub(super) fn tend_peers(&mut self, turn: &mut Turn<'_, R>) {
-        if turn.now < self.peers.next_heartbeat {
+        let Some(view) = self.view.clone() else { return };
+        // The others hear at once that group 0 has moved on.
+        let news = self.leads_group0() && self.peers.told < view.revision;
+        if turn.now < self.peers.next_heartbeat && !news {
             return;
         }
         self.peers.next_heartbeat = turn.now + self.settings.node_heartbeat;
-        let Some(view) = self.view.clone() else { return };
+        self.peers.told = view.revision;
         let disk_ok = self.disk.waiting(turn.now) < self.settings.disk_stall;
-        let heartbeat = NodeHeartbeat { revision: view.revision, disk_ok };
+        let heartbeat = NodeHeartbeat {
+            revision: view.revision,
+            disk_ok,
+            epoch: view.epoch(),
+            led: self.led_partitions(turn.now),
+            misrouted_per_mille: self.misrouted_per_mille,
+        };
+        self.peers.heard.insert(self.node, Heard { at: turn.now, heartbeat });
         for &to in view.nodes.keys().filter(|&&node| node != self.node) {
             turn.effects.push(Effect::Send { to, message: PeerMessage::Heartbeat(heartbeat) });
         }
         self.judge(disk_ok, turn);
+    }
+
+    /// The last sign of life of a node, this one included.
+    pub(super) fn last_heartbeat(&self, node: NodeId) -> Option<NodeHeartbeat> {
+        self.peers.heard.get(&node).map(|heard| heard.heartbeat)
+    }
+
+    /// How the partitions do that this node leads.
+    fn led_partitions(&self, now: Time) -> LedPartitions {
+        let mut led = LedPartitions::default();
+        let Some(view) = &self.view else { return led };
+        let partitions = self.replicas.values().filter(|it| it.group != GroupId::CLUSTER);
+        for replica in partitions.filter(|replica| replica.is_leader()) {
+            let is_fit = |node| node == self.node || self.is_fit(node, now);
+            let voters = replica.voters_at_a_glance(is_fit);
+            led.count += 1;
+            led.backlog += voters.backlog;
+            let short = voters.healthy < view.members(replica.group).len();
+            led.under_replicated += u32::from(short);
+        }
+        led
     }
 
     fn judge(&mut self, disk_ok: bool, turn: &mut Turn<'_, R>) {

@@ -45,6 +45,8 @@ pub enum WriteOutcome {
     ConditionFailed(Option<Version>),
     /// The log may be dropped through this index.
     Truncate(LogIndex),
+    /// The digest is to be computed now.
+    Verify,
 }
 
 /// Applies one command.
@@ -75,6 +77,7 @@ pub fn apply<R: Records>(
             Ok(WriteOutcome::Deleted(next_version(state)))
         }
         Command::Truncate { through } => Ok(WriteOutcome::Truncate(through)),
+        Command::Verify => Ok(WriteOutcome::Verify),
     }
 }
 

@@ -72,6 +72,8 @@ pub enum Command {
         /// The last index to drop.
         through: LogIndex,
     },
+    /// Compute the digest of the state after this command; nothing else is applied in its batch.
+    Verify,
 }
 
 impl Command {
@@ -84,7 +86,7 @@ impl Command {
                 OVERHEAD + key.len() + value.len() + content_type.as_ref().map_or(0, String::len)
             }
             Self::Delete { key, .. } => OVERHEAD + key.len(),
-            Self::Truncate { .. } => OVERHEAD,
+            Self::Truncate { .. } | Self::Verify => OVERHEAD,
         }
     }
 }
