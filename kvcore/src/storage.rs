@@ -14,9 +14,11 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::cluster::ClusterState;
+use crate::event::BuiltSnapshot;
 use crate::ids::{
     Generation, GroupId, LogIndex, LogPosition, ReplicaId, Revision, Term, Version,
 };
+use crate::message::SnapshotManifest;
 use crate::store::PartitionState;
 
 /// A group's applied configuration: who votes, who learns, and on which nodes they are.
@@ -282,6 +284,22 @@ pub struct Boot {
     pub cluster: Option<Arc<ClusterState>>,
     /// The last verified view.
     pub view: Option<Arc<ClusterState>>,
+    /// The newest whole snapshot file of each replica held here: a copy that was under way goes on.
+    pub offers: Vec<(GroupId, BuiltSnapshot)>,
+    /// Copies that replicas held here had begun to take.
+    pub partial_copies: Vec<PartialCopy>,
+}
+
+/// A copy that was under way when the node stopped; its chunks are kept until it goes on or its
+/// generation is swept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartialCopy {
+    /// The group.
+    pub group: GroupId,
+    /// The generation that it is taken into.
+    pub generation: Generation,
+    /// What is taken.
+    pub manifest: SnapshotManifest,
 }
 
 /// One replica as found on disk.

@@ -173,10 +173,10 @@ pub fn verification_wanted(
     owners: &[Member],
     staying: &[Member],
 ) -> bool {
-    let known = |from: LogIndex, asked: &mut dyn Iterator<Item = ReplicaId>| {
+    let known = |from: LogIndex, asked: Vec<ReplicaId>| {
         actual.verification.as_ref().is_some_and(|verification| match verification {
             Verification::Agreed { index, replicas, .. } => {
-                *index >= from.max(actual.changed_at) && asked.all(|id| replicas.contains(&id))
+                *index >= from.max(actual.changed_at) && asked.iter().all(|id| replicas.contains(id))
             }
             Verification::Differs { index, .. } => *index >= from.max(actual.changed_at),
         })
@@ -190,13 +190,13 @@ pub fn verification_wanted(
             };
             subject.gain.is_none_or(applied)
                 && must_agree(subject, staying).all(close)
-                && !known(watermark, &mut must_agree(subject, staying))
+                && !known(watermark, must_agree(subject, staying).collect())
         }
         (Some(Step::Serving), _) => {
             subject.after_swap.is_none()
                 && votes_as_owned(actual, owners)
                 && owners.iter().all(|owner| close(owner.replica))
-                && !known(LogIndex(0), &mut owners.iter().map(|owner| owner.replica))
+                && !known(LogIndex(0), owners.iter().map(|owner| owner.replica).collect())
         }
         _ => false,
     }

@@ -5,10 +5,12 @@
 
 mod actual;
 mod change;
+mod copies;
 mod drive;
 mod gate;
 mod leadership;
 mod log;
+mod offer;
 mod propose;
 mod reads;
 mod replica;
@@ -17,6 +19,7 @@ mod truncate;
 mod turn;
 mod verify;
 
+pub use copies::CopyState;
 pub use gate::{ReadGate, ReadTicket};
 pub(crate) use propose::Work;
 pub(crate) use replica::{Birth, Machine, RANK_MAX, Replica};

@@ -6,6 +6,7 @@ mod disk;
 mod driver;
 mod membership;
 mod peers;
+mod verify;
 
 pub use self::core::{Core, CoreConfig};
 
