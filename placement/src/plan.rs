@@ -5,10 +5,10 @@
 //! its [`RingPlan::digest`] names it: of two operators who apply different plans to one ring, one
 //! wins by compare-and-set on the base epoch and the digest.
 //!
-//! 1. The changes are checked against the members and become the next topology ([`staging`]).
-//! 2. Tokens are handed out, starting from those in force ([`target`]).
-//! 3. What would lower the redundancy or the zone cover achieved now is refused ([`protection`]).
-//! 4. The movement is counted ([`movement`]), and what deserves attention is said ([`warning`]).
+//! 1. The changes are checked against the members and become the next topology (`staging`).
+//! 2. Tokens are handed out, starting from those in force (`target`).
+//! 3. What would lower the redundancy or the zone cover achieved now is refused (`protection`).
+//! 4. The movement is counted (`movement`), and what deserves attention is said (`warning`).
 //!
 //! Not here: how much fits on a disk, how long a copy takes, and how it is made.
 

@@ -1,6 +1,6 @@
 //! Which nodes hold which partitions.
 
-use super::economy::economize;
+use super::economy::{Movable, economize};
 use super::layout::Layout;
 use super::level::{Fill, Units, level};
 use super::{Node, Rows};
@@ -31,6 +31,7 @@ struct Copies<'a> {
     rows: Rows,
     /// Copies per node.
     held: Vec<usize>,
+    held_before: Vec<usize>,
     /// The partitions that each node may hand on; those it has handed on are not taken out.
     partitions_of: Vec<Vec<usize>>,
 }
@@ -42,7 +43,14 @@ impl<'a> Copies<'a> {
             held[*node] += 1;
         }
         let partitions_of = vec![Vec::new(); layout.nodes()];
-        Self { layout, before, rows: before.clone(), held, partitions_of }
+        Self {
+            layout,
+            before,
+            rows: before.clone(),
+            held_before: held.clone(),
+            held,
+            partitions_of,
+        }
     }
 
     fn in_zone(&self, partition: usize, zone: usize) -> usize {
@@ -193,16 +201,29 @@ impl Units for Copies<'_> {
         self.layout.zone_of[holder] == self.layout.zone_of[taker]
     }
 
-    fn moves_added(&self, partition: usize, holder: Node, taker: Node) -> i8 {
-        let before = &self.before[partition];
-        i8::from(before.contains(&holder)) - i8::from(before.contains(&taker))
-    }
-
     fn hand_on(&mut self, partition: usize, holder: Node, taker: Node) {
         let place = self.rows[partition].iter().position(|node| *node == holder);
         self.rows[partition][place.expect("the holder holds what it hands on")] = taker;
         self.partitions_of[taker].push(partition);
         self.held[holder] -= 1;
         self.held[taker] += 1;
+    }
+}
+
+impl Movable for Copies<'_> {
+    fn held_before(&self, node: Node) -> usize {
+        self.held_before[node]
+    }
+
+    fn moves(&self) -> usize {
+        let moved = |(row, before): (&Vec<Node>, &Vec<Node>)| {
+            row.iter().filter(|node| !before.contains(node)).count()
+        };
+        self.rows.iter().zip(self.before).map(moved).sum()
+    }
+
+    fn moves_added(&self, partition: usize, holder: Node, taker: Node) -> i8 {
+        let before = &self.before[partition];
+        i8::from(before.contains(&holder)) - i8::from(before.contains(&taker))
     }
 }
