@@ -214,6 +214,7 @@ impl Node {
                 settings: config.settings,
                 faults: config.faults,
                 now: clock::now(),
+                unix_ms: clock::wall_ms(),
             },
             boot,
             database: database.clone(),

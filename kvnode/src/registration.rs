@@ -120,7 +120,11 @@ impl Registrar {
             match self.router.cluster(command, deadline).await {
                 Ok(ClusterOutcome::Refused(refusal)) => return RegistrationState::Refused(refusal),
                 // The view will tell.
-                Ok(ClusterOutcome::Done | ClusterOutcome::Truncate(_)) => {
+                Ok(
+                    ClusterOutcome::Done
+                    | ClusterOutcome::Truncate(_)
+                    | ClusterOutcome::Planned(_),
+                ) => {
                     return RegistrationState::Asking;
                 }
                 Err(error) => tracing::debug!(%error, "could not register"),

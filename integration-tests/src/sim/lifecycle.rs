@@ -67,6 +67,7 @@ impl World {
             settings: self.setup.settings.clone(),
             faults: self.setup.faults,
             now: node.clock.local(self.now),
+            unix_ms: self.now.as_nanos() / MILLIS,
         };
         let boot = node.disk.boot();
         let has_view = boot.view.is_some();

@@ -129,7 +129,13 @@ fn the_whole_cluster_comes_back_after_every_node_restarted() {
 #[test]
 fn a_heartbeat_of_an_unknown_node_changes_nothing() {
     let (mut trio, _) = with_leader(0);
-    let heartbeat = NodeHeartbeat { revision: crate::Revision(99), disk_ok: true };
+    let heartbeat = NodeHeartbeat {
+        revision: crate::Revision(99),
+        disk_ok: true,
+        epoch: placement::Epoch::new(1),
+        led: crate::message::LedPartitions::default(),
+        misrouted_per_mille: 0,
+    };
     trio.deliver(0, 77, PeerMessage::Heartbeat(heartbeat));
     trio.step();
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Buf;
 use kvcore::cluster::ClusterState;
 use kvcore::codec::{self, DecodeError};
-use kvcore::message::{CopyFailure, CopyProgress, NodeHeartbeat, PeerMessage};
+use kvcore::message::{CopyFailure, CopyProgress, GroupReport, NodeHeartbeat, PeerMessage};
 use kvcore::{GroupId, ReplicaId, Revision};
 use protobuf::{Message as _, ProtobufError};
 use raft::eraftpb::Message;
@@ -29,6 +29,11 @@ const TAG_VIEW: u8 = 3;
 const TAG_VIEW_REQUEST: u8 = 4;
 const TAG_SNAPSHOT_FAILED: u8 = 5;
 const TAG_SNAPSHOT_TAKING: u8 = 6;
+const TAG_REPORT: u8 = 7;
+const TAG_DIGEST: u8 = 8;
+const TAG_DESTROY: u8 = 9;
+const TAG_DESTROYED: u8 = 10;
+const TAG_ORPHAN: u8 = 11;
 
 /// Why a body is none.
 #[derive(Debug, Error)]
@@ -66,10 +71,20 @@ pub fn message_size(message: &PeerMessage) -> usize {
             PeerMessage::View(state) => state_size(state),
             PeerMessage::Heartbeat(_)
             | PeerMessage::ViewRequest { .. }
-            | PeerMessage::SnapshotTaking { .. } => 0,
+            | PeerMessage::SnapshotTaking { .. }
+            | PeerMessage::Destroy { .. }
+            | PeerMessage::Destroyed { .. }
+            | PeerMessage::Orphan { .. } => 0,
+            PeerMessage::Report(reports) => reports.len() * REPORT_BYTES,
+            PeerMessage::Digest { .. } => DIGEST_BYTES,
             PeerMessage::SnapshotFailed { .. } => CopyFailure::REASON_BYTES_MAX,
         }
 }
+
+/// What a report of a group takes, with a handful of members.
+const REPORT_BYTES: usize = 1024;
+/// What a digest with the sums of its sub-ranges takes.
+const DIGEST_BYTES: usize = 1024;
 
 fn raft_message_size(message: &Message) -> usize {
     const ENTRY_OVERHEAD: usize = 24;
@@ -87,7 +102,12 @@ pub fn message_items(message: &PeerMessage) -> usize {
         | PeerMessage::View(_)
         | PeerMessage::ViewRequest { .. }
         | PeerMessage::SnapshotFailed { .. }
-        | PeerMessage::SnapshotTaking { .. } => 1,
+        | PeerMessage::SnapshotTaking { .. }
+        | PeerMessage::Digest { .. }
+        | PeerMessage::Destroy { .. }
+        | PeerMessage::Destroyed { .. }
+        | PeerMessage::Orphan { .. } => 1,
+        PeerMessage::Report(reports) => 1 + reports.len(),
     }
 }
 
@@ -110,6 +130,17 @@ pub fn append_message(body: &mut Vec<u8>, message: &PeerMessage) {
         PeerMessage::SnapshotTaking { group, replica, progress } => {
             append_value(body, TAG_SNAPSHOT_TAKING, &(group, replica, progress));
         }
+        PeerMessage::Report(reports) => append_value(body, TAG_REPORT, reports),
+        PeerMessage::Digest { group, replica, index, digest } => {
+            append_value(body, TAG_DIGEST, &(group, replica, index, digest));
+        }
+        PeerMessage::Destroy { group, replica, index } => {
+            append_value(body, TAG_DESTROY, &(group, replica, index));
+        }
+        PeerMessage::Destroyed { group, replica } => {
+            append_value(body, TAG_DESTROYED, &(group, replica));
+        }
+        PeerMessage::Orphan { group, replica } => append_value(body, TAG_ORPHAN, &(group, replica)),
     }
 }
 
@@ -155,6 +186,23 @@ fn parse_message(tag: u8, group: GroupId, bytes: &[u8]) -> Result<PeerMessage, B
             let (group, replica, progress) =
                 codec::decode::<(GroupId, ReplicaId, CopyProgress)>(bytes)?;
             Ok(PeerMessage::SnapshotTaking { group, replica, progress })
+        }
+        TAG_REPORT => Ok(PeerMessage::Report(codec::decode::<Vec<GroupReport>>(bytes)?)),
+        TAG_DIGEST => {
+            let (group, replica, index, digest) = codec::decode(bytes)?;
+            Ok(PeerMessage::Digest { group, replica, index, digest })
+        }
+        TAG_DESTROY => {
+            let (group, replica, index) = codec::decode(bytes)?;
+            Ok(PeerMessage::Destroy { group, replica, index })
+        }
+        TAG_DESTROYED => {
+            let (group, replica) = codec::decode(bytes)?;
+            Ok(PeerMessage::Destroyed { group, replica })
+        }
+        TAG_ORPHAN => {
+            let (group, replica) = codec::decode(bytes)?;
+            Ok(PeerMessage::Orphan { group, replica })
         }
         tag => Err(BodyError::UnknownTag { tag }),
     }

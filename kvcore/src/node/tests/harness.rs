@@ -189,6 +189,7 @@ impl Trio {
             settings: self.settings.clone(),
             faults: Faults::NONE,
             now: self.now,
+            unix_ms: 0,
         };
         let mut effects = Vec::new();
         let core = Core::boot(config, store.boot(), &mut effects);

@@ -41,7 +41,13 @@ fn snapshot_taking() -> PeerMessage {
 }
 
 fn messages() -> Vec<PeerMessage> {
-    let heartbeat = NodeHeartbeat { revision: Revision(5), disk_ok: true };
+    let heartbeat = NodeHeartbeat {
+        revision: Revision(5),
+        disk_ok: true,
+        epoch: placement::Epoch::new(1),
+        led: kvcore::message::LedPartitions::default(),
+        misrouted_per_mille: 0,
+    };
     let view = state(CLUSTER, vec![registration(1, "a:1"), registration(2, "b:2")]);
     vec![
         PeerMessage::Raft { group: GroupId::from_raw(9), message: append_entries(3, b"data") },
@@ -81,7 +87,13 @@ fn the_bytes_of_messages_do_not_change() {
     );
     assert_eq!(hex(&body), "01090000001100000008031002180120033a0710031801220164");
     body.clear();
-    let heartbeat = NodeHeartbeat { revision: Revision(5), disk_ok: true };
+    let heartbeat = NodeHeartbeat {
+        revision: Revision(5),
+        disk_ok: true,
+        epoch: placement::Epoch::new(1),
+        led: kvcore::message::LedPartitions::default(),
+        misrouted_per_mille: 0,
+    };
     append_message(&mut body, &PeerMessage::Heartbeat(heartbeat));
     append_message(&mut body, &PeerMessage::ViewRequest { known: Revision(4) });
     append_message(&mut body, &snapshot_failed());

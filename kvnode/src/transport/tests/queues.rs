@@ -21,7 +21,13 @@ fn large_message(bytes: usize) -> PeerMessage {
 #[test]
 fn an_outbox_that_is_full_drops_the_newest() {
     let (outbox, task) = outbox();
-    let heartbeat = NodeHeartbeat { revision: Revision(1), disk_ok: true };
+    let heartbeat = NodeHeartbeat {
+        revision: Revision(1),
+        disk_ok: true,
+        epoch: placement::Epoch::new(1),
+        led: kvcore::message::LedPartitions::default(),
+        misrouted_per_mille: 0,
+    };
     for _ in 0..5000 {
         outbox.send(vec![PeerMessage::Heartbeat(heartbeat)]);
     }
