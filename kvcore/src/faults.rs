@@ -59,3 +59,15 @@ pub enum Hold {
     /// Groups do not leave their joint configuration.
     Joint,
 }
+
+impl Hold {
+    /// The place of this name: that of a step, or `joint`.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        let step = migration::Step::ALL.into_iter().find(|step| step.name() == name);
+        match name {
+            "joint" => Some(Self::Joint),
+            _ => step.map(Self::At),
+        }
+    }
+}

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use kvcore::cluster::Registration;
 use kvcore::event::Alarm;
+use kvcore::faults::Hold;
 use kvcore::group::GroupSummary;
 use kvcore::{ClusterId, CoreConfig, Event, Faults, Settings};
 use metrics::gauge;
@@ -76,6 +77,8 @@ pub struct NodeConfig {
     pub settings: Settings,
     /// Deliberate faults, for tests.
     pub faults: Faults,
+    /// A file that says where plans are to be held back; only tests name one.
+    pub hold_file: Option<PathBuf>,
 }
 
 /// Why a node did not start.
@@ -252,7 +255,15 @@ impl Node {
         let mut tasks = Tasks::default();
         tasks.spawn(registrar.run());
         tasks.spawn(keeper.run());
-        tasks.spawn(keep_house(core.clone(), Arc::clone(&disk), Arc::clone(&summaries)));
+        tasks.spawn(keep_house(
+            core.clone(),
+            Arc::clone(&router),
+            Arc::clone(&disk),
+            Arc::clone(&summaries),
+        ));
+        if let Some(file) = config.hold_file {
+            tasks.spawn(follow_hold(core.clone(), file));
+        }
         tracing::info!(node = %local.id(), peer_address = %listened, "the node runs");
         Ok(Self {
             local,
@@ -275,6 +286,16 @@ impl Node {
     #[must_use]
     pub fn id(&self) -> NodeId {
         self.local.id()
+    }
+
+    /// Waits until the node has left the cluster for which it was started.
+    pub async fn departed(&self) {
+        let mut state = self.registration.clone();
+        let left = |state: &RegistrationState| matches!(state, RegistrationState::Departed { .. });
+        if state.wait_for(left).await.is_err() {
+            // The registrar ends with the node alone.
+            std::future::pending::<()>().await;
+        }
     }
 
     /// What the node says of itself now.
@@ -399,6 +420,7 @@ impl Node {
 /// Looks at disk and replicas from time to time.
 async fn keep_house(
     core: CoreHandle,
+    router: Arc<Router>,
     disk: Arc<DiskGuard>,
     summaries: Arc<ArcSwap<Vec<GroupSummary>>>,
 ) {
@@ -415,6 +437,24 @@ async fn keep_house(
         replicas.set(now.len() as f64);
         log_bytes.set(now.iter().map(|summary| summary.log_bytes).sum::<u64>() as f64);
         summaries.store(Arc::new(now));
+        core.hint(Event::Misrouted { per_mille: router.take_misrouted_per_mille() });
         tokio::time::sleep(HOUSEKEEPING).await;
+    }
+}
+
+/// How often the file is looked at that says where plans are held back.
+const HOLD_POLL: Duration = Duration::from_millis(20);
+
+/// Holds plans back where a test's file says, as long as it says so.
+async fn follow_hold(core: CoreHandle, file: PathBuf) {
+    let mut last = None;
+    loop {
+        let text = tokio::fs::read_to_string(&file).await.unwrap_or_default();
+        let hold = Hold::named(text.trim());
+        if hold != last {
+            core.deliver(Event::Hold(hold)).await;
+            last = hold;
+        }
+        tokio::time::sleep(HOLD_POLL).await;
     }
 }

@@ -1,19 +1,28 @@
 //! The node with deliberate faults, so that tests can show that they would notice them:
 //! `kvnode-faults --fault no-lease-check ...`, then as `kvnode`. It is part of no release.
+//!
+//! `--hold FILE` holds plans back in the step that the file names, for as long as it does.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use kvcore::Faults;
+use kvnode::program::TestHooks;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let mut faults = Faults::NONE;
+    let mut hold_file = None;
     let mut rest: Vec<OsString> = Vec::new();
     let mut arguments = std::env::args_os();
     while let Some(argument) = arguments.next() {
+        if argument == "--hold" {
+            hold_file = arguments.next().map(PathBuf::from);
+            continue;
+        }
         if argument != "--fault" {
             rest.push(argument);
             continue;
@@ -27,7 +36,7 @@ fn main() -> ExitCode {
             }
         }
     }
-    kvnode::program::run_with(rest, faults)
+    kvnode::program::run_with(rest, TestHooks { faults, hold_file })
 }
 
 fn fault<'a>(faults: &'a mut Faults, name: &str) -> Option<&'a mut bool> {
@@ -40,6 +49,11 @@ fn fault<'a>(faults: &'a mut Faults, name: &str) -> Option<&'a mut bool> {
         "applied-index-apart" => &mut faults.applied_index_apart,
         "leader-outside-serves" => &mut faults.leader_outside_serves,
         "no-lease-check" => &mut faults.no_lease_check,
+        "publish-unverified" => &mut faults.publish_unverified,
+        "retire-unchecked" => &mut faults.retire_unchecked,
+        "learner-counts" => &mut faults.learner_counts,
+        "half-copy-readable" => &mut faults.half_copy_readable,
+        "removed-replica-votes" => &mut faults.removed_replica_votes,
         _ => return None,
     })
 }

@@ -168,6 +168,8 @@ fn into_reply(event: Event<ReplyTo>) -> Option<ReplyTo> {
         | Event::AdoptView(_)
         | Event::CreateReplica { .. }
         | Event::EndReplica { .. }
-        | Event::HandOver => None,
+        | Event::HandOver
+        | Event::Misrouted { .. }
+        | Event::Hold(_) => None,
     }
 }

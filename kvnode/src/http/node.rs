@@ -194,7 +194,10 @@ fn stage(info: &node::NodeInfo, view: Option<&View>) -> NodeStage {
         _ if owns => NodeStage::Member,
         RegistrationState::Registered { epoch: _ } => NodeStage::Spare,
         RegistrationState::Waiting if info.cluster.is_none() => NodeStage::Uninitialised,
-        RegistrationState::Waiting | RegistrationState::Asking | RegistrationState::Refused(_) => {
+        RegistrationState::Waiting
+        | RegistrationState::Asking
+        | RegistrationState::Departed { .. }
+        | RegistrationState::Refused(_) => {
             NodeStage::Registering
         }
     }

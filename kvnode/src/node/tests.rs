@@ -52,6 +52,7 @@ fn config(name: &str, dir: &Path) -> NodeConfig {
         },
         settings: Settings::default(),
         faults: Faults::NONE,
+        hold_file: None,
     }
 }
 

@@ -68,6 +68,7 @@ impl Router {
                 Ok(PeerAnswer::Refused(refusal)) => self.after_refusal(group, &request, refusal),
                 Ok(answer) => {
                     self.note_leader(group, Some(to));
+                    self.routed.note(asked.len());
                     return Ok((answer, to));
                 }
                 Err(error) => after_failure(&request, error),
