@@ -149,11 +149,15 @@ fn moves_of(
             Some(place) => Some(lost.remove(place)),
             None => None,
         };
-        let gain = returning(state, number, *node, now_ms).unwrap_or_else(|| Member {
-            replica: new_replica(state),
-            node: *node,
-        });
-        moves.push(Move::new(number, Some(gain), lose, now_ms));
+        let back = returning(state, number, *node, now_ms);
+        let gain = back.unwrap_or_else(|| Member { replica: new_replica(state), node: *node });
+        let mut next = Move::new(number, Some(gain), lose, now_ms);
+        if back.is_some() {
+            // It follows and must go on following: waiting for its turn would have it removed.
+            next.advance(&Advance::to(Transition::Admit), now_ms)
+                .expect("a new move is pending, and admission follows pending");
+        }
+        moves.push(next);
     }
     for it in moves.iter_mut().filter(|it| it.lose.is_none()) {
         if !lost.is_empty() {

@@ -175,7 +175,7 @@ impl Backend for Fake {
         held.wait_for(|held| !held).await.expect("the fake lives");
         let key = match &command {
             Command::Put { key, .. } | Command::Delete { key, .. } => key.clone(),
-            Command::Truncate { .. } => Bytes::new(),
+            Command::Truncate { .. } | Command::Verify => Bytes::new(),
         };
         self.fail(&key, options)?;
         let outcome = {
