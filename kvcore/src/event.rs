@@ -9,9 +9,9 @@ use thiserror::Error;
 use crate::cluster::{ClusterCommand, ClusterOutcome, ClusterState};
 use crate::group::ReadGate;
 use crate::ids::{Generation, GroupId, LogIndex, LogPosition, ReplicaId, SyncId};
-use crate::message::{PeerMessage, SnapshotManifest};
+use crate::message::{CopyFailure, PeerMessage, SnapshotManifest};
 use crate::storage::Member;
-use crate::store::{Command, WriteOutcome};
+use crate::store::{Command, PartitionDigest, PartitionState, WriteOutcome};
 
 /// Something that happened. `R` is the shell's handle for an answer; the core gives each back
 /// exactly once, in [`Effect::Reply`], unless the node stops first.
@@ -79,15 +79,38 @@ pub enum Event<R> {
         group: GroupId,
         /// The node of the replica that takes it.
         to: NodeId,
+        /// Bytes of the snapshot up to the end of that chunk, in this attempt or an earlier one.
+        bytes: u64,
     },
-    /// A snapshot asked for by [`Effect::ReceiveSnapshot`] is complete and checked, or failed.
+    /// A chunk of the snapshot that this node takes has arrived and is kept.
+    SnapshotTaken {
+        /// The group.
+        group: GroupId,
+        /// The generation it will be installed into.
+        generation: Generation,
+        /// Bytes of chunks that are here now.
+        bytes: u64,
+    },
+    /// A snapshot asked for by [`Effect::ReceiveSnapshot`] is complete and checked, or failed; what
+    /// was received until then is kept until the generation is swept.
     SnapshotReceived {
         /// The group.
         group: GroupId,
         /// The generation it was installed into.
         generation: Generation,
         /// Whether all of it is there.
-        complete: bool,
+        outcome: Result<(), CopyFailure>,
+    },
+    /// What stood in the way of failed copies may be gone: they are tried again at once.
+    RetryCopies,
+    /// The digest that [`Effect::ComputeDigest`] asked for.
+    DigestComputed {
+        /// The group.
+        group: GroupId,
+        /// The applied index whose state it is of.
+        index: LogIndex,
+        /// The digest; none if the data cannot be read.
+        digest: Option<PartitionDigest>,
     },
     /// A view that came by another way than from a peer's core: the founding one, or one fetched.
     AdoptView(Arc<ClusterState>),
@@ -207,7 +230,8 @@ pub enum Effect<R> {
         manifest: SnapshotManifest,
     },
     /// Take a snapshot from its source into a generation of its own and say
-    /// [`Event::SnapshotReceived`].
+    /// [`Event::SnapshotReceived`]. Takes the place of any other copy of the group; chunks of the
+    /// same manifest and generation that are here already are not fetched again.
     ReceiveSnapshot {
         /// The group.
         group: GroupId,
@@ -216,12 +240,24 @@ pub enum Effect<R> {
         /// The generation to install it into.
         generation: Generation,
     },
-    /// Data of this generation will not be read any more.
+    /// Data of this generation will not be read any more, and a copy into it not go on.
     SweepGeneration {
         /// The partition.
         partition: PartitionId,
         /// The generation.
         generation: Generation,
+    },
+    /// Compute the digest of a partition's state as it is in the store now, before any later effect
+    /// or turn, and say [`Event::DigestComputed`].
+    ComputeDigest {
+        /// The group.
+        group: GroupId,
+        /// The applied index.
+        index: LogIndex,
+        /// The generation of the data that is current.
+        generation: Generation,
+        /// The state beside the records at that index.
+        state: PartitionState,
     },
     /// A replica exists on this node now.
     ReplicaCreated {
@@ -263,6 +299,14 @@ pub enum Alarm {
     #[error("a view from another node was refused: {reason}")]
     BadView {
         /// Why.
+        reason: String,
+    },
+    /// Data of a replica here cannot be read.
+    #[error("data of group {group} on this node cannot be read: {reason}")]
+    UnreadableData {
+        /// The group.
+        group: GroupId,
+        /// The store's own words.
         reason: String,
     },
 }

@@ -36,8 +36,23 @@ pub struct Settings {
     /// A log longer than this is truncated without waiting for voters that are behind; they come
     /// back by snapshot.
     pub log_retain_bytes_max: u64,
-    /// A follower that has not taken a chunk of its snapshot for this long is asked again.
+    /// Twice [`Settings::log_retain_bytes_max`] is kept for a follower that takes a snapshot. A copy
+    /// that is slower than the writes falls off all the same and begins again with twice as much,
+    /// up to this; beyond it waits for [`Settings::copy_retry_blocked`].
+    pub log_copy_bytes_max: u64,
+    /// A follower of which nothing was heard for this long while it takes a snapshot has stalled.
+    /// It gives a sign of life four times as often, also while it waits for its budget.
     pub snapshot_stall: Duration,
+    /// Pause after the first failure of a copy; doubled by each further one.
+    pub copy_retry_min: Duration,
+    /// The longest pause after a failure of a copy.
+    pub copy_retry_max: Duration,
+    /// Pause after a copy that fell off the log although the most was kept for it: time for an
+    /// operator to act on throttle, disk or load.
+    pub copy_retry_blocked: Duration,
+    /// How long both sides keep the files of a copy that failed and was not taken up again: longer
+    /// than a restart, no longer than a node that is gone counts as absent.
+    pub copy_keep: Duration,
     /// A transfer of leadership that has not succeeded after this long is given up and tried again.
     pub transfer_patience: Duration,
     /// A sync that takes longer than this makes the node hand its leaderships on.
@@ -67,7 +82,12 @@ impl Default for Settings {
             log_cache_bytes: 64 << 10,
             log_truncate_bytes: 64 << 10,
             log_retain_bytes_max: 16 << 20,
+            log_copy_bytes_max: 512 << 20,
             snapshot_stall: Duration::from_secs(5),
+            copy_retry_min: Duration::from_secs(1),
+            copy_retry_max: Duration::from_secs(30),
+            copy_retry_blocked: Duration::from_secs(600),
+            copy_keep: Duration::from_secs(600),
             transfer_patience: Duration::from_millis(40),
             disk_stall: Duration::from_millis(400),
             node_heartbeat: Duration::from_millis(500),

@@ -13,7 +13,9 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::cluster::ClusterState;
+use crate::event::BuiltSnapshot;
 use crate::ids::{Generation, GroupId, LogIndex, LogPosition, ReplicaId, Term, Version};
+use crate::message::SnapshotManifest;
 use crate::store::PartitionState;
 
 /// A member of a group: a replica and the node that holds it.
@@ -284,6 +286,22 @@ pub struct Boot {
     pub cluster: Option<Arc<ClusterState>>,
     /// The last verified view.
     pub view: Option<Arc<ClusterState>>,
+    /// The newest whole snapshot file of each replica held here: a copy that was under way goes on.
+    pub offers: Vec<(GroupId, BuiltSnapshot)>,
+    /// Copies that replicas held here had begun to take.
+    pub partial_copies: Vec<PartialCopy>,
+}
+
+/// A copy that was under way when the node stopped; its chunks are kept until it goes on or its
+/// generation is swept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartialCopy {
+    /// The group.
+    pub group: GroupId,
+    /// The generation that it is taken into.
+    pub generation: Generation,
+    /// What is taken.
+    pub manifest: SnapshotManifest,
 }
 
 /// One replica as found on disk.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::StreamExt;
-use kvcore::message::SnapshotManifest;
+use kvcore::message::{CopyFailure, SnapshotManifest};
 use kvcore::{Event, Generation, GroupId, SnapshotId};
 use metrics::counter;
 use placement::{NodeId, PartitionId};
@@ -70,6 +70,21 @@ enum CopyError {
     NotAPartition,
 }
 
+impl CopyError {
+    fn into_failure(self) -> CopyFailure {
+        match self {
+            Self::Gone => CopyFailure::SourceGone,
+            Self::Stalled { .. } => CopyFailure::Stalled,
+            Self::Install(InstallError::Chunk { number, .. }) => {
+                CopyFailure::Damaged { chunk: number }
+            }
+            Self::Install(error) => CopyFailure::storage(error.to_string()),
+            Self::Interrupted(error) => CopyFailure::storage(error.to_string()),
+            Self::NotAPartition => CopyFailure::storage(self.to_string()),
+        }
+    }
+}
+
 impl SnapshotReceiver {
     /// A receiver without copies. It must be made within a tokio runtime, on which copies run.
     pub fn new(peers: Peers, database: Database, core: CoreHandle) -> Self {
@@ -86,8 +101,8 @@ impl SnapshotReceiver {
             if let Err(error) = &taken {
                 tracing::warn!(%group, %error, "a snapshot could not be taken");
             }
-            let complete = taken.is_ok();
-            copy.core.deliver(Event::SnapshotReceived { group, generation, complete }).await;
+            let outcome = taken.map_err(CopyError::into_failure);
+            copy.core.deliver(Event::SnapshotReceived { group, generation, outcome }).await;
         });
         self.running.retain(|_, task| !task.is_finished());
         if let Some(earlier) = self.running.insert(group, task.abort_handle()) {
@@ -219,7 +234,7 @@ impl SnapshotSource {
             Ok(Ok(bytes)) => {
                 counter!("ringkv_snapshot_bytes_sent_total").increment(bytes.len() as u64);
                 answerer.answer(PeerAnswer::Chunk(bytes));
-                self.core.hint(Event::SnapshotProgress { group, to });
+                self.core.hint(Event::SnapshotProgress { group, to, bytes: 0 });
             }
             Ok(Err(
                 ChunkError::NoSnapshot(_) | ChunkError::NoChunk { .. } | ChunkError::Damaged(_),

@@ -9,13 +9,19 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use kvcore::cluster::ClusterState;
+use kvcore::event::BuiltSnapshot;
+use kvcore::message::SnapshotManifest;
 use kvcore::storage::{
-    Boot, BootReplica, Progress, ReplicaRecord, Store, StoreError, WriteBatch, WriteOp,
+    Boot, BootReplica, PartialCopy, Progress, ReplicaRecord, Store, StoreError, WriteBatch, WriteOp,
 };
-use kvcore::store::{Digest, DigestBuilder, Record};
-use kvcore::{Generation, GroupId, LogIndex, ReplicaId, Version};
-use placement::PartitionId;
+use kvcore::store::{
+    Digest, DigestBuilder, PartitionDigest, PartitionDigestBuilder, PartitionState, Record,
+};
+use kvcore::{Generation, GroupId, LogIndex, ReplicaId, SnapshotId, Version};
+use placement::{PartitionBits, PartitionId};
 use raft::eraftpb::Entry;
+
+use super::node::File;
 
 /// Records of one installation of a partition, in key order.
 pub type Records = BTreeMap<Bytes, Bytes>;
@@ -137,6 +143,11 @@ pub struct Disk {
     durable: Tables,
     pending: VecDeque<WriteBatch>,
     durable_batches: u64,
+    /// Snapshot files; durable from the moment they are whole.
+    pub files: BTreeMap<SnapshotId, File>,
+    /// Copies that are under way into generations of their own, each with the number of chunks that
+    /// are here; a chunk is durable when it is counted.
+    pub partial: BTreeMap<(GroupId, Generation), (SnapshotManifest, u32)>,
     /// Entries dropped since the last look, the latest for each place.
     attic: BTreeMap<(GroupId, u64), Entry>,
 }
@@ -204,14 +215,22 @@ impl Disk {
         *self = Self::default();
     }
 
-    /// What a node finds when it starts. Generations that are not current are swept first, as a
-    /// real node does before it opens its groups.
+    /// What a node finds when it starts. Generations that are neither current nor being copied into
+    /// are swept first, as a real node does before it opens its groups, and files of replicas that
+    /// ended go.
     pub fn boot(&mut self) -> Boot {
+        let replicas = &self.visible.replicas;
+        self.files.retain(|_, file| replicas.contains_key(&file.group));
+        self.partial.retain(|(group, generation), _| {
+            replicas.get(group).is_some_and(|it| *generation > it.record.generation)
+        });
+        let partial = &self.partial;
         for tables in [&mut self.visible, &mut self.durable] {
             let Tables { replicas, data, .. } = tables;
             data.retain(|(partition, generation), _| {
                 let table = replicas.get(&GroupId::of_partition(*partition));
                 table.is_some_and(|it| it.record.generation == *generation)
+                    || partial.contains_key(&(GroupId::of_partition(*partition), *generation))
             });
         }
         let tables = &self.visible;
@@ -231,6 +250,8 @@ impl Disk {
             tombstones: tables.tombstones.iter().copied().collect(),
             cluster: tables.cluster.clone(),
             view: tables.view.clone(),
+            offers: self.files.values().map(offer).collect(),
+            partial_copies: self.partial.iter().map(partial_copy).collect(),
         }
     }
 
@@ -251,9 +272,26 @@ impl Disk {
         if used(&self.visible) || used(&self.durable) {
             return false;
         }
+        self.partial.remove(&(group, generation));
         self.visible.data.remove(&(partition, generation));
         self.durable.data.remove(&(partition, generation));
         true
+    }
+
+    /// Digest of one installation of a partition, as the process sees it now.
+    #[must_use]
+    pub fn partition_digest(
+        &self,
+        partition: PartitionId,
+        generation: Generation,
+        state: &PartitionState,
+        bits: PartitionBits,
+    ) -> PartitionDigest {
+        let mut digest = PartitionDigestBuilder::new(partition, bits);
+        for (key, record) in self.visible.data.get(&(partition, generation)).into_iter().flatten() {
+            digest.add(key, record);
+        }
+        digest.finish(state)
     }
 
     /// Entries of a log.
@@ -289,6 +327,16 @@ impl Disk {
     pub fn clear_attic(&mut self) {
         self.attic.clear();
     }
+}
+
+fn offer(file: &File) -> (GroupId, BuiltSnapshot) {
+    (file.group, BuiltSnapshot { position: file.position, manifest: file.manifest.clone() })
+}
+
+fn partial_copy(
+    ((group, generation), (manifest, _)): (&(GroupId, Generation), &(SnapshotManifest, u32)),
+) -> PartialCopy {
+    PartialCopy { group: *group, generation: *generation, manifest: manifest.clone() }
 }
 
 impl Store for Disk {

@@ -79,7 +79,6 @@ impl World {
             turn_at: None,
             sync_ends: self.now,
             copying: BTreeMap::new(),
-            files: BTreeMap::new(),
             seen: BTreeMap::new(),
         });
         self.note(1, &[number as u64]);

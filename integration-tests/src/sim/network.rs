@@ -218,6 +218,7 @@ fn raft_type(message: &PeerMessage) -> Option<MessageType> {
         PeerMessage::Heartbeat(_)
         | PeerMessage::View(_)
         | PeerMessage::ViewRequest { .. }
-        | PeerMessage::SnapshotFailed { .. } => None,
+        | PeerMessage::SnapshotFailed { .. }
+        | PeerMessage::SnapshotTaking { .. } => None,
     }
 }

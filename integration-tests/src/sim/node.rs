@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kvcore::group::{ReadGate, Role};
 use kvcore::message::SnapshotManifest;
-use kvcore::{Core, Event, Generation, GroupId, LogIndex, ReplicaId, SnapshotId, Term, Time};
+use kvcore::{Core, Event, Generation, GroupId, LogIndex, LogPosition, ReplicaId, Term, Time};
 use placement::NodeId;
 
 use super::disk::{Disk, Records};
@@ -38,9 +38,13 @@ impl Clock {
     }
 }
 
-/// A snapshot file that a node offers.
+/// A snapshot file that a node offers; it outlives the process.
 #[derive(Clone, Debug)]
 pub struct File {
+    /// The group whose state it is.
+    pub group: GroupId,
+    /// The entry whose effects are the last in it.
+    pub position: LogPosition,
     /// What it says of itself.
     pub manifest: SnapshotManifest,
     /// Its records.
@@ -91,8 +95,6 @@ pub struct Process {
     pub sync_ends: u64,
     /// Snapshots that it takes.
     pub copying: BTreeMap<(GroupId, Generation), Copying>,
-    /// Snapshots that it offers.
-    pub files: BTreeMap<SnapshotId, File>,
     /// What was last seen of its replicas.
     pub seen: BTreeMap<GroupId, Seen>,
 }

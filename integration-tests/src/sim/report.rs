@@ -61,6 +61,8 @@ counters! {
     snapshots_installed,
     /// Snapshot copies that broke off.
     snapshots_broken_off,
+    /// Snapshot copies that went on with chunks from before.
+    snapshots_resumed,
     /// Logs truncated.
     truncations,
     /// Processes ended.

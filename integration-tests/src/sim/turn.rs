@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use kvcore::event::BuiltSnapshot;
-use kvcore::message::{PeerMessage, SnapshotManifest};
+use kvcore::message::{CopyFailure, PeerMessage, SnapshotManifest};
 use kvcore::{Effect, Event, Generation, GroupId, Reply, SnapshotId, SyncId};
+use placement::PartitionBits;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::clients::Answer;
@@ -99,9 +100,7 @@ impl World {
             }
             Effect::BuildSnapshot { group } => self.build(number, group),
             Effect::DropSnapshot { group: _, manifest } => {
-                if let Some(process) = &mut self.nodes[number].process {
-                    process.files.remove(&manifest.id);
-                }
+                self.nodes[number].disk.files.remove(&manifest.id);
             }
             Effect::ReceiveSnapshot { group, manifest, generation } => {
                 self.start_copy(number, group, manifest, generation);
@@ -114,6 +113,16 @@ impl World {
                     let seen = format!("n{number} sweeps {partition:?} {generation} in use");
                     return Err(Violation::new("I9", seen));
                 }
+            }
+            Effect::ComputeDigest { group, index, generation, state } => {
+                let partition = group.partition().expect("group 0 has no digest");
+                let bits = PartitionBits::new(self.setup.partition_bits).expect("few partitions");
+                let disk = &self.nodes[number].disk;
+                let digest = Some(disk.partition_digest(partition, generation, &state, bits));
+                let delay = self.dice.within(&(MILLIS..20 * MILLIS));
+                let incarnation = self.nodes[number].incarnation;
+                let event = Event::DigestComputed { group, index, digest };
+                self.after(delay, Happening::Tell { node: number, incarnation, event });
             }
             Effect::ReplicaCreated { group, gate } => {
                 if let Some(process) = &mut self.nodes[number].process {
@@ -278,10 +287,9 @@ impl World {
             (BuiltSnapshot { position: table.progress.applied, manifest }, records)
         });
         let built = snapshot.map(|(built, records)| {
-            let file = File { manifest: built.manifest.clone(), records };
-            if let Some(process) = &mut self.nodes[number].process {
-                process.files.insert(id, file);
-            }
+            let (position, manifest) = (built.position, built.manifest.clone());
+            let file = File { group, position, manifest, records };
+            self.nodes[number].disk.files.insert(id, file);
             built
         });
         let delay = self.dice.within(&(MILLIS..20 * MILLIS));
@@ -297,8 +305,15 @@ impl World {
         manifest: SnapshotManifest,
         generation: Generation,
     ) {
-        if let Some(process) = &mut self.nodes[number].process {
-            let copying = Copying { manifest, chunks: 0, failures: 0 };
+        let node = &mut self.nodes[number];
+        let (of, chunks) =
+            node.disk.partial.entry((group, generation)).or_insert_with(|| (manifest.clone(), 0));
+        assert_eq!(*of, manifest, "a generation is filled from one snapshot");
+        let chunks = *chunks;
+        self.counters.snapshots_resumed += u64::from(chunks > 0);
+        if let Some(process) = &mut node.process {
+            process.copying.retain(|(of, _), _| *of != group);
+            let copying = Copying { manifest, chunks, failures: 0 };
             process.copying.insert((group, generation), copying);
         }
         self.next_chunk(number, group, generation);
@@ -321,29 +336,38 @@ impl World {
                 && !self.network.is_cut(number, *source, self.now)
                 && !self.network.is_cut(*source, number, self.now)
         });
-        let file = reachable.and_then(|source| {
-            let process = self.nodes[source].process.as_ref()?;
-            process.files.get(&copying.manifest.id).cloned()
-        });
+        let file = reachable
+            .and_then(|source| self.nodes[source].disk.files.get(&copying.manifest.id).cloned());
         let event = match (reachable, file) {
             (Some(source), Some(file)) => {
-                self.tell(source, Event::SnapshotProgress { group, to: self.nodes[number].id });
+                let bytes = bytes_until(&copying, copying.chunks + 1);
+                let to = self.nodes[number].id;
+                self.tell(source, Event::SnapshotProgress { group, to, bytes });
+                self.tell(number, Event::SnapshotTaken { group, generation, bytes });
                 let skip = copying.chunks as usize * CHUNK_RECORDS;
                 let records = file.records.into_iter().skip(skip).take(CHUNK_RECORDS).collect();
                 self.nodes[number].disk.ingest(partition, generation, &records);
                 copying.chunks += 1;
-                (copying.chunks == copying.manifest.chunks).then_some(true)
+                let partial = &mut self.nodes[number].disk.partial;
+                if let Some((_, chunks)) = partial.get_mut(&(group, generation)) {
+                    *chunks = copying.chunks;
+                }
+                (copying.chunks >= copying.manifest.chunks).then_some(Ok(()))
             }
-            (Some(_), None) => Some(false),
+            (Some(_), None) => Some(Err(CopyFailure::SourceGone)),
             (None, _) => {
                 copying.failures += 1;
-                (copying.failures == CHUNK_FAILURES_MAX).then_some(false)
+                (copying.failures == CHUNK_FAILURES_MAX).then_some(Err(CopyFailure::Stalled))
             }
         };
         match event {
-            Some(complete) => {
-                self.counters.snapshots_broken_off += u64::from(!complete);
-                self.tell(number, Event::SnapshotReceived { group, generation, complete });
+            Some(outcome) => {
+                self.counters.snapshots_broken_off += u64::from(outcome.is_err());
+                if outcome.is_ok() {
+                    // From here on it is data that no replica's record names yet.
+                    self.nodes[number].disk.partial.remove(&(group, generation));
+                }
+                self.tell(number, Event::SnapshotReceived { group, generation, outcome });
             }
             None => {
                 if let Some(process) = &mut self.nodes[number].process {
@@ -355,12 +379,17 @@ impl World {
     }
 }
 
+/// Bytes of a snapshot up to the end of a number of its chunks, as if all were of one size.
+fn bytes_until(copying: &Copying, chunks: u32) -> u64 {
+    copying.manifest.bytes * u64::from(chunks) / u64::from(copying.manifest.chunks.max(1))
+}
+
 /// Groups in which a snapshot may be put in place in the coming turn.
 fn installing(inbox: &[Event<u64>]) -> Vec<GroupId> {
     let mut groups = Vec::new();
     for event in inbox {
         match event {
-            Event::SnapshotReceived { group, complete: true, .. } => groups.push(*group),
+            Event::SnapshotReceived { group, outcome: Ok(()), .. } => groups.push(*group),
             Event::Peer { messages, .. } => {
                 groups.extend(messages.iter().filter_map(|message| match message {
                     PeerMessage::Raft { group, message } if message.has_snapshot() => Some(*group),

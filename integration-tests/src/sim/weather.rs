@@ -369,6 +369,11 @@ pub fn small_limits() -> Settings {
         entry_bytes_max: 1 << 10,
         append_inflight_max: 8,
         snapshot_stall: Duration::from_secs(1),
+        copy_retry_min: Duration::from_millis(200),
+        copy_retry_max: Duration::from_secs(2),
+        copy_retry_blocked: Duration::from_secs(3),
+        log_copy_bytes_max: 80 << 10,
+        copy_keep: Duration::from_secs(10),
         ..Settings::default()
     }
 }

@@ -4,12 +4,12 @@
 //! here. Older entries are fetched without blocking the core. Terms of all entries are known.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
 use raft::{GetEntriesContext, RaftState, Storage, StorageError};
 
-use crate::ids::{LogIndex, LogPosition, Term};
+use crate::ids::{LogIndex, LogPosition, ReplicaId, Term};
 use crate::storage::{Progress, ReplicaRecord};
 
 /// Bytes of an entry beside its data, roughly.
@@ -24,6 +24,15 @@ pub(crate) struct WantedEntries {
     pub context: GetEntriesContext,
 }
 
+/// Which snapshot a replica may be offered, where not simply the newest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SnapshotWish {
+    /// None for now: it takes one already, or its last attempt was too short ago.
+    None,
+    /// The one of this index, of which it has a part.
+    At(LogIndex),
+}
+
 /// The log of one replica with the durable state around it.
 #[derive(Debug)]
 pub(crate) struct GroupLog {
@@ -33,7 +42,8 @@ pub(crate) struct GroupLog {
     tail_bytes: u64,
     last: LogIndex,
     fetched: Option<(LogIndex, Vec<Entry>)>,
-    snapshot: Option<Snapshot>,
+    snapshots: Vec<Snapshot>,
+    wishes: BTreeMap<ReplicaId, SnapshotWish>,
     wanted_entries: RefCell<Vec<WantedEntries>>,
     wanted_snapshot: Cell<bool>,
 }
@@ -48,7 +58,8 @@ impl GroupLog {
             record,
             progress,
             fetched: None,
-            snapshot: None,
+            snapshots: Vec::new(),
+            wishes: BTreeMap::new(),
             wanted_entries: RefCell::default(),
             wanted_snapshot: Cell::new(false),
         }
@@ -139,7 +150,6 @@ impl GroupLog {
         self.progress.applied = position;
         self.progress.commit = self.progress.commit.max(position.index);
         self.last = position.index;
-        self.snapshot = None;
         range
     }
 
@@ -173,8 +183,19 @@ impl GroupLog {
         self.wanted_snapshot.take()
     }
 
-    pub fn offer_snapshot(&mut self, snapshot: Option<Snapshot>) {
-        self.snapshot = snapshot;
+    /// Sets the snapshots that may be offered, the newest last.
+    pub fn offer_snapshots(&mut self, snapshots: Vec<Snapshot>) {
+        self.snapshots = snapshots;
+    }
+
+    /// The snapshots that may be offered.
+    pub fn offered_snapshots(&self) -> &[Snapshot] {
+        &self.snapshots
+    }
+
+    /// Sets what certain replicas are to be offered.
+    pub fn wish_snapshots(&mut self, wishes: BTreeMap<ReplicaId, SnapshotWish>) {
+        self.wishes = wishes;
     }
 
     fn first_in_tail(&self) -> LogIndex {
@@ -246,15 +267,26 @@ impl Storage for GroupLog {
     }
 
     fn snapshot(&self, request_index: u64, to: u64) -> raft::Result<Snapshot> {
-        if let Some(snapshot) = &self.snapshot {
+        let unavailable = Err(StorageError::SnapshotTemporarilyUnavailable.into());
+        let wish = self.wishes.get(&ReplicaId(to));
+        if wish == Some(&SnapshotWish::None) {
+            return unavailable;
+        }
+        let fit = |snapshot: &&Snapshot| {
             let metadata = snapshot.get_metadata();
             let fresh = metadata.index >= self.record.truncated.index.get().max(request_index);
-            if fresh && names(metadata.get_conf_state(), to) {
-                return Ok(snapshot.clone());
-            }
+            fresh && names(metadata.get_conf_state(), to)
+        };
+        let wished = |snapshot: &&Snapshot| {
+            wish == Some(&SnapshotWish::At(LogIndex(snapshot.get_metadata().index)))
+        };
+        let mut newest_first = self.snapshots.iter().rev().filter(fit);
+        let found = newest_first.clone().find(wished).or_else(|| newest_first.next());
+        if let Some(snapshot) = found {
+            return Ok(snapshot.clone());
         }
         self.wanted_snapshot.set(true);
-        Err(StorageError::SnapshotTemporarilyUnavailable.into())
+        unavailable
     }
 }
 

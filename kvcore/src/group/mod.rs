@@ -4,10 +4,12 @@
 //! done until there is nothing left. Nothing calls into raft-rs between `ready` and `advance`.
 
 mod change;
+mod copies;
 mod drive;
 mod gate;
 mod leadership;
 mod log;
+mod offer;
 mod propose;
 mod reads;
 mod replica;
@@ -15,6 +17,7 @@ mod snapshot;
 mod truncate;
 mod turn;
 
+pub use copies::CopyState;
 pub use gate::{ReadGate, ReadTicket};
 pub(crate) use propose::Work;
 pub(crate) use replica::{Birth, Machine, Replica};

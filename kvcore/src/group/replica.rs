@@ -319,6 +319,7 @@ impl<R> Replica<R> {
         self.refuse_waiting(turn);
         self.abandon_reads(turn);
         self.proposals.abandon(turn);
+        self.abandon_copies(turn);
         self.gate.set_lease(Time::ZERO);
     }
 

@@ -1,33 +1,34 @@
-//! Snapshots: offered by a leader to followers whose place in the log is gone, taken by such a
-//! follower into a generation of its own, and put in place of everything in one batch.
+//! Snapshots on their way in: taken by a follower whose place in the log is gone into a generation
+//! of their own, and put in place of everything in one batch. How they are offered is in
+//! [`super::offer`], the leader's book of who takes which in [`super::copies`].
+//!
+//! A copy outlives what interrupts it: the chunks stay on disk until the generation is swept, and
+//! the same manifest, offered again by whoever leads, is taken into the same generation.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use placement::NodeId;
-use raft::eraftpb::{Message, Snapshot, SnapshotMetadata};
-use raft::{ProgressState, SnapshotStatus};
+use raft::eraftpb::{Message, Snapshot};
 use serde::{Deserialize, Serialize};
 
+use super::copies::Copies;
+use super::offer::Offers;
 use super::replica::{Machine, Replica};
 use super::turn::Turn;
 use crate::cluster::ClusterState;
 use crate::codec;
-use crate::event::{BuiltSnapshot, Effect};
-use crate::ids::{Generation, GroupId, LogIndex, LogPosition, ReplicaId, Term};
-use crate::message::{PeerMessage, SnapshotManifest};
-use crate::storage::{Configuration, WriteOp};
+use crate::event::Effect;
+use crate::ids::{Generation, LogIndex, LogPosition, ReplicaId, Term};
+use crate::message::{CopyFailure, CopyProgress, PeerMessage, SnapshotManifest};
+use crate::settings::Settings;
+use crate::storage::{Configuration, PartialCopy, WriteOp};
 use crate::time::Time;
-
-/// An offered snapshot that nobody takes is dropped after this many stall times.
-const OFFER_STALLS_MAX: u32 = 6;
 
 /// What group 0's snapshot carries: the state itself, it is small.
 #[derive(Serialize, Deserialize)]
-struct ClusterSnapshot {
-    state: ClusterState,
-    configuration: Configuration,
+pub(super) struct ClusterSnapshot {
+    pub state: ClusterState,
+    pub configuration: Configuration,
 }
 
 /// A replica's snapshots, on their way in and out.
@@ -35,18 +36,46 @@ struct ClusterSnapshot {
 pub(crate) struct Snapshots {
     generation_max: Generation,
     incoming: Option<Incoming>,
-    building: bool,
-    offered: Option<SnapshotManifest>,
-    offer_used: Time,
-    /// When each replica that is taking a snapshot last took a chunk.
-    taking: BTreeMap<ReplicaId, Time>,
+    partial: Option<Partial>,
+    pub(super) offers: Offers,
+    pub(super) copies: Copies,
 }
 
+/// A snapshot that is being taken.
 #[derive(Debug)]
 struct Incoming {
     offer: Message,
     manifest: SnapshotManifest,
     generation: Generation,
+    bytes: u64,
+    /// When the leader was last told, and which.
+    told: (Time, Option<ReplicaId>),
+    /// All of it is here and raft-rs has it: nothing takes its place any more.
+    complete: bool,
+}
+
+impl Incoming {
+    fn index(&self) -> u64 {
+        self.offer.get_snapshot().get_metadata().index
+    }
+
+    /// Whether an offer of the present leader takes the place of what is being taken. A leader does
+    /// not offer to a replica that takes something useful, but for the moment in which it does not
+    /// know; an offer that was delayed on its way is older than the one that came before it.
+    fn gives_way_to(&self, index: u64, manifest: &SnapshotManifest) -> bool {
+        let newer = index > self.index()
+            || index == self.index()
+                && (manifest.source != self.manifest.source || manifest.id > self.manifest.id);
+        !self.complete && newer && *manifest != self.manifest
+    }
+}
+
+/// A copy that ended early: its chunks are on disk.
+#[derive(Debug)]
+struct Partial {
+    manifest: SnapshotManifest,
+    generation: Generation,
+    since: Time,
 }
 
 impl Snapshots {
@@ -58,15 +87,21 @@ impl Snapshots {
         Self {
             generation_max,
             incoming: None,
-            building: false,
-            offered: None,
-            offer_used: Time::ZERO,
-            taking: BTreeMap::new(),
+            partial: None,
+            offers: Offers::default(),
+            copies: Copies::default(),
         }
     }
 }
 
 impl<R> Replica<R> {
+    /// A copy that was under way when the node stopped.
+    pub fn partial_copy_found(&mut self, copy: PartialCopy, now: Time) {
+        let PartialCopy { group: _, generation, manifest } = copy;
+        self.snapshots.generation_max = self.snapshots.generation_max.max(generation);
+        self.snapshots.partial = Some(Partial { manifest, generation, since: now });
+    }
+
     /// A leader offers a partition's snapshot. Returns whether raft-rs should see the message now:
     /// it should not before the data is here.
     pub fn snapshot_arrived(&mut self, message: &Message, turn: &mut Turn<'_, R>) -> bool {
@@ -85,43 +120,109 @@ impl<R> Replica<R> {
         if let Some(incoming) = &mut self.snapshots.incoming {
             if incoming.manifest == manifest {
                 incoming.offer = message.clone();
+                self.tell_taking(turn);
+                return false;
             }
-            return false;
+            if !incoming.gives_way_to(metadata.index, &manifest) {
+                self.tell_taking(turn);
+                return false;
+            }
+            let generation = incoming.generation;
+            self.snapshots.incoming = None;
+            self.sweep(generation, turn);
         }
-        self.snapshots.generation_max = Generation(self.snapshots.generation_max.get() + 1);
-        let generation = self.snapshots.generation_max;
+        self.begin_to_take(message, manifest, turn);
+        false
+    }
+
+    fn begin_to_take(
+        &mut self,
+        offer: &Message,
+        manifest: SnapshotManifest,
+        turn: &mut Turn<'_, R>,
+    ) {
+        let generation = match self.snapshots.partial.take() {
+            Some(partial) if partial.manifest == manifest => partial.generation,
+            partial => {
+                if let Some(partial) = partial {
+                    self.sweep(partial.generation, turn);
+                }
+                self.snapshots.generation_max = Generation(self.snapshots.generation_max.get() + 1);
+                self.snapshots.generation_max
+            }
+        };
         turn.effects.push(Effect::ReceiveSnapshot {
             group: self.group,
             manifest: manifest.clone(),
             generation,
         });
-        self.snapshots.incoming = Some(Incoming { offer: message.clone(), manifest, generation });
-        false
+        self.snapshots.incoming = Some(Incoming {
+            offer: offer.clone(),
+            manifest,
+            generation,
+            bytes: 0,
+            told: (Time::ZERO, None),
+            complete: false,
+        });
+        self.tell_taking(turn);
+    }
+
+    /// A chunk of the snapshot that is being taken is here.
+    pub fn snapshot_taken(&mut self, generation: Generation, bytes: u64) {
+        if let Some(incoming) = &mut self.snapshots.incoming
+            && incoming.generation == generation
+        {
+            incoming.bytes = bytes;
+        }
+    }
+
+    /// Tells the leader that a snapshot is being taken, wherever it comes from.
+    fn tell_taking(&mut self, turn: &mut Turn<'_, R>) {
+        let leader = self.leader();
+        let offerer =
+            self.snapshots.incoming.as_ref().map(|incoming| ReplicaId(incoming.offer.from));
+        let to: Option<NodeId> = leader.or(offerer).and_then(|replica| self.node_of(replica));
+        let (group, replica) = (self.group, self.id);
+        let Some(incoming) = &mut self.snapshots.incoming else { return };
+        incoming.told = (turn.now, leader);
+        if let Some(to) = to {
+            let progress = CopyProgress {
+                index: LogIndex(incoming.index()),
+                bytes_done: incoming.bytes,
+                bytes_total: incoming.manifest.bytes,
+            };
+            let message = PeerMessage::SnapshotTaking { group, replica, progress };
+            turn.effects.push(Effect::Send { to, message });
+        }
     }
 
     /// The shell has taken a snapshot, or given up.
     pub fn snapshot_received(
         &mut self,
         generation: Generation,
-        complete: bool,
+        outcome: Result<(), CopyFailure>,
         turn: &mut Turn<'_, R>,
     ) {
-        let known = self.snapshots.incoming.as_ref().is_some_and(|it| it.generation == generation);
-        if !known {
+        let Some(incoming) =
+            self.snapshots.incoming.take_if(|incoming| incoming.generation == generation)
+        else {
             self.sweep(generation, turn);
             return;
-        }
-        if !complete {
-            self.snapshots.incoming = None;
-            self.sweep(generation, turn);
-            if let Some(to) = self.leader_node() {
-                let message = PeerMessage::SnapshotFailed { group: self.group, replica: self.id };
+        };
+        if let Err(reason) = outcome {
+            let offerer = ReplicaId(incoming.offer.from);
+            let to = self.leader_node().or_else(|| self.node_of(offerer));
+            if let Some(to) = to {
+                let (group, replica) = (self.group, self.id);
+                let message = PeerMessage::SnapshotFailed { group, replica, reason };
                 turn.effects.push(Effect::Send { to, message });
             }
+            let manifest = incoming.manifest;
+            self.snapshots.partial = Some(Partial { manifest, generation, since: turn.now });
             return;
         }
-        let incoming = self.snapshots.incoming.as_ref().expect("it was found above");
         let mut offer = incoming.offer.clone();
+        self.snapshots.incoming = Some(Incoming { complete: true, ..incoming });
         // What a snapshot holds is committed whoever leads: an offer of an earlier leader is as
         // good as one of the present leader.
         if offer.term < self.raw.raft.term
@@ -144,9 +245,7 @@ impl<R> Replica<R> {
         let position = LogPosition { index: LogIndex(metadata.index), term: Term(metadata.term) };
         let group = self.group;
         let (from, to) = self.raw.mut_store().restore(position);
-        if from < to {
-            turn.write(WriteOp::DropEntries { group, from, to });
-        }
+        turn.write(WriteOp::DropEntries { group, from, to });
         match &mut self.machine {
             Machine::Cluster(state) => {
                 let carried: ClusterSnapshot = codec::decode(&snapshot.data)
@@ -172,133 +271,53 @@ impl<R> Replica<R> {
                 turn.after_sync.push(Effect::SweepGeneration { partition, generation: old });
             }
         }
+        self.drop_offers(turn);
         self.record_dirty = true;
         self.progress_dirty = true;
         self.truncating = None;
         self.proposals.forget_through(position.index, turn);
     }
 
-    fn sweep(&self, generation: Generation, turn: &mut Turn<'_, R>) {
+    pub(super) fn sweep(&self, generation: Generation, turn: &mut Turn<'_, R>) {
         if let Some(partition) = self.group.partition() {
             turn.effects.push(Effect::SweepGeneration { partition, generation });
         }
     }
 
-    /// Starts to build a snapshot if raft-rs wants one to offer.
-    pub fn build_wanted(&mut self, turn: &mut Turn<'_, R>) {
-        if !self.log().take_wanted_snapshot() || self.snapshots.building {
-            return;
-        }
-        match &self.machine {
-            Machine::Cluster(Some(state)) => {
-                let data = codec::encode(&ClusterSnapshot {
-                    state: ClusterState::clone(state),
-                    configuration: self.configuration().clone(),
-                });
-                let position = self.log().progress.applied;
-                self.snapshots.offer_used = turn.now;
-                self.offer(position, &self.configuration().clone(), data.into());
-            }
-            Machine::Cluster(None) => {}
-            Machine::Partition { .. } => {
-                self.snapshots.building = true;
-                turn.effects.push(Effect::BuildSnapshot { group: self.group });
-            }
-        }
-    }
-
-    /// A snapshot is built: raft-rs will ask again and find it.
-    pub fn snapshot_built(&mut self, built: Option<BuiltSnapshot>, turn: &mut Turn<'_, R>) {
-        self.snapshots.building = false;
-        let Some(built) = built else { return };
-        self.drop_offer(turn);
-        self.snapshots.offer_used = turn.now;
-        self.snapshots.offered = Some(built.manifest.clone());
-        let data = codec::encode(&built.manifest);
-        self.offer(built.position, &built.manifest.configuration, data.into());
-    }
-
-    fn offer(&mut self, position: LogPosition, configuration: &Configuration, data: Bytes) {
-        let mut metadata = SnapshotMetadata {
-            index: position.index.get(),
-            term: position.term.get(),
-            ..SnapshotMetadata::default()
-        };
-        metadata.set_conf_state(configuration.to_conf_state());
-        let mut snapshot = Snapshot { data, ..Snapshot::default() };
-        snapshot.set_metadata(metadata);
-        self.raw.mut_store().offer_snapshot(Some(snapshot));
-    }
-
-    fn drop_offer(&mut self, turn: &mut Turn<'_, R>) {
-        self.raw.mut_store().offer_snapshot(None);
-        if let Some(manifest) = self.snapshots.offered.take() {
-            turn.effects.push(Effect::DropSnapshot { group: self.group, manifest });
-        }
-    }
-
-    /// A replica took a chunk of the offered snapshot.
-    pub fn snapshot_progress(&mut self, to: NodeId, now: Time) {
-        self.snapshots.offer_used = now;
-        let replica = self
-            .configuration()
-            .members
-            .iter()
-            .find(|member| member.node == to)
-            .map(|member| member.replica);
-        if let Some(taken) = replica.and_then(|id| self.snapshots.taking.get_mut(&id)) {
-            *taken = now;
-        }
-    }
-
-    /// A replica gave up taking a snapshot: it will be offered one again.
-    pub fn snapshot_failed(&mut self, replica: ReplicaId) {
-        self.snapshots.taking.remove(&replica);
-        if self.is_leader() {
-            self.raw.report_snapshot(replica.get(), SnapshotStatus::Failure);
-        }
-    }
-
-    /// Offers a snapshot again where nothing has moved for too long, and drops one nobody takes.
+    /// What is due from time to time for copies in both directions.
     pub fn tend_snapshots(&mut self, turn: &mut Turn<'_, R>) {
-        let stall = turn.settings.snapshot_stall;
-        let taking: Vec<ReplicaId> = if self.is_leader() {
-            let tracked = self.raw.raft.prs().iter();
-            tracked
-                .filter(|(_, progress)| progress.state == ProgressState::Snapshot)
-                .map(|(id, _)| ReplicaId(*id))
-                .collect()
-        } else {
-            Vec::new()
-        };
-        self.snapshots.taking.retain(|id, _| taking.contains(id));
-        for replica in &taking {
-            let since = *self.snapshots.taking.entry(*replica).or_insert(turn.now);
-            if turn.now.since(since) >= stall {
-                self.snapshot_failed(*replica);
-            }
+        let leader = self.leader();
+        let due = self.snapshots.incoming.as_ref().is_some_and(|incoming| {
+            let (at, told) = incoming.told;
+            told != leader || turn.now.since(at) >= sign_of_life(turn.settings)
+        });
+        if due {
+            self.tell_taking(turn);
         }
-        if !taking.is_empty() {
-            self.snapshots.offer_used = turn.now;
+        let keep = turn.settings.copy_keep;
+        let old = self.snapshots.partial.take_if(|partial| turn.now.since(partial.since) >= keep);
+        if let Some(partial) = old {
+            self.sweep(partial.generation, turn);
         }
-        let unused = turn.now.since(self.snapshots.offer_used);
-        if self.snapshots.offered.is_some() && unused >= stall * OFFER_STALLS_MAX {
-            self.drop_offer(turn);
-        }
-        // It was built for the next answer of a follower, which is more than a tick away.
-        if self.group == GroupId::CLUSTER && unused >= stall {
-            self.raw.mut_store().offer_snapshot(None);
-        }
+        self.tend_copies(turn);
+        self.tend_offers(turn);
     }
 
-    /// The log must be kept from here on for a replica that is taking a snapshot.
-    pub fn snapshot_floor(&self) -> Option<LogIndex> {
-        let tracked = self.raw.raft.prs().iter();
-        tracked
-            .filter(|(_, progress)| progress.state == ProgressState::Snapshot)
-            .map(|(_, progress)| LogIndex(progress.pending_snapshot))
-            .min()
+    /// The replica ends: nothing of its copies is needed any more.
+    pub fn abandon_copies(&mut self, turn: &mut Turn<'_, R>) {
+        let incoming = self.snapshots.incoming.take().map(|it| it.generation);
+        let partial = self.snapshots.partial.take().map(|it| it.generation);
+        for generation in incoming.into_iter().chain(partial) {
+            self.sweep(generation, turn);
+        }
+        self.drop_offers(turn);
     }
+}
+
+/// How often a replica says that it is taking a snapshot: often enough that a few lost messages
+/// are not taken for a stall.
+fn sign_of_life(settings: &Settings) -> std::time::Duration {
+    settings.snapshot_stall / 4
 }
 
 /// Checks the data of a group 0 snapshot as it comes from the network.

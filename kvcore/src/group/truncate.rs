@@ -13,7 +13,7 @@ impl<R> Replica<R> {
     ///
     /// It is cut up to what every member has. A log beyond the bound is cut without waiting for
     /// members that are behind; while one of them takes a snapshot, the entries it needs
-    /// afterwards are kept up to twice the bound.
+    /// afterwards are kept up to a bound of the copy's own (see [`super::copies`]).
     pub fn propose_truncation(&mut self, turn: &mut Turn<'_, R>) {
         let settings = turn.settings;
         let progress = self.log().progress;
@@ -34,9 +34,7 @@ impl<R> Replica<R> {
             let wanted = LogIndex(self.log().last().get().saturating_sub(kept)).min(applied);
             through = through.max(wanted);
         }
-        if let Some(floor) = self.snapshot_floor()
-            && bytes <= settings.log_retain_bytes_max.saturating_mul(2)
-        {
+        if let Some(floor) = self.snapshot_floor(bytes) {
             through = through.min(floor);
         }
         if through <= self.log().record.truncated.index {

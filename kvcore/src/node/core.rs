@@ -11,7 +11,7 @@ use crate::cluster::{ClusterState, HealthMonitor};
 use crate::event::{Effect, Event, Refusal, Reply};
 use crate::faults::Faults;
 use crate::group::Work;
-use crate::group::{GroupSummary, Machine, ReadGate, Replica, Turn};
+use crate::group::{CopyState, GroupSummary, Machine, ReadGate, Replica, Turn};
 use crate::ids::{Generation, GroupId, ReplicaId, SyncId};
 use crate::message::PeerMessage;
 use crate::settings::Settings;
@@ -90,6 +90,16 @@ impl<R> Core<R> {
             core.replicas.insert(group, replica);
             core.dirty.insert(group);
         }
+        for (group, built) in boot.offers {
+            if let Some(replica) = core.replicas.get_mut(&group) {
+                replica.offer_found(built, now);
+            }
+        }
+        for copy in boot.partial_copies {
+            if let Some(replica) = core.replicas.get_mut(&copy.group) {
+                replica.partial_copy_found(copy, now);
+            }
+        }
         if let Some(view) = boot.view {
             effects.push(Effect::ViewChanged(Arc::clone(&view)));
             core.view = Some(view);
@@ -114,6 +124,12 @@ impl<R> Core<R> {
     #[must_use]
     pub fn summaries(&self) -> Vec<GroupSummary> {
         self.replicas.values().map(Replica::summary).collect()
+    }
+
+    /// How the copy to a replica stands; none if it needs none, or if its group is not led here.
+    #[must_use]
+    pub fn copy_of(&self, group: GroupId, replica: ReplicaId) -> Option<CopyState> {
+        self.replicas.get(&group)?.copy_of(replica)
     }
 
     /// The view in force.
@@ -260,15 +276,28 @@ impl<R> Core<R> {
                     replica.snapshot_built(snapshot, turn);
                 }
             }
-            Event::SnapshotProgress { group, to } => {
+            Event::SnapshotProgress { group, to, bytes } => {
                 if let Some(replica) = self.touch(group) {
-                    replica.snapshot_progress(to, turn.now);
+                    replica.snapshot_progress(to, bytes, turn.now);
                 }
             }
-            Event::SnapshotReceived { group, generation, complete } => {
+            Event::SnapshotTaken { group, generation, bytes } => {
                 if let Some(replica) = self.touch(group) {
-                    replica.snapshot_received(generation, complete, turn);
+                    replica.snapshot_taken(generation, bytes);
                 }
+            }
+            Event::SnapshotReceived { group, generation, outcome } => {
+                if let Some(replica) = self.touch(group) {
+                    replica.snapshot_received(generation, outcome, turn);
+                }
+            }
+            Event::RetryCopies => {
+                for replica in self.replicas.values_mut() {
+                    replica.retry_copies(turn.now);
+                }
+            }
+            Event::DigestComputed { group, index, digest } => {
+                self.digest_computed(group, index, digest, turn);
             }
             Event::AdoptView(state) => self.adopt_view(state, turn),
             Event::ChangeConfiguration { group, change, reply } => match self.touch(group) {
@@ -311,9 +340,14 @@ impl<R> Core<R> {
             PeerMessage::Heartbeat(heartbeat) => self.heartbeat(from, heartbeat, turn),
             PeerMessage::View(state) => self.adopt_view(state, turn),
             PeerMessage::ViewRequest { known } => self.view_requested(from, known, turn),
-            PeerMessage::SnapshotFailed { group, replica } => {
+            PeerMessage::SnapshotFailed { group, replica, reason } => {
                 if let Some(it) = self.touch(group) {
-                    it.snapshot_failed(replica);
+                    it.snapshot_failed(replica, reason, turn);
+                }
+            }
+            PeerMessage::SnapshotTaking { group, replica, progress } => {
+                if let Some(it) = self.touch(group) {
+                    it.snapshot_taking(replica, progress, turn);
                 }
             }
         }

@@ -4,6 +4,7 @@ mod core;
 mod disk;
 mod membership;
 mod peers;
+mod verify;
 
 pub use self::core::{Core, CoreConfig};
 

@@ -7,7 +7,9 @@ mod record;
 
 pub use apply::{PartitionState, Records, WriteOutcome, apply};
 pub use command::{Command, Condition, EntryPayload, Limits};
-pub use digest::{Digest, DigestBuilder};
+pub use digest::{
+    Digest, DigestBuilder, PartitionDigest, PartitionDigestBuilder, RangeSums, SUB_RANGES, SubRange,
+};
 pub use record::{Record, RecordError};
 
 #[cfg(test)]

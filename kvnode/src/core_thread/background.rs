@@ -10,14 +10,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use kvcore::event::BuiltSnapshot;
+use kvcore::event::{Alarm, BuiltSnapshot};
 use kvcore::message::SnapshotManifest;
+use kvcore::store::PartitionState;
 use kvcore::{Event, Generation, GroupId, LogIndex};
-use placement::{NodeId, PartitionId};
+use placement::{NodeId, PartitionBits, PartitionId};
 
+use super::effects::Alarms;
 use super::handle::CoreHandle;
 use crate::fatal::{AbortOnPanic, store_failed};
-use crate::storage::Database;
+use crate::storage::{Database, ReadPoint, chain};
 
 /// Work that may wait for the disk.
 #[derive(Debug)]
@@ -26,6 +28,19 @@ pub(super) enum Job {
     BuildSnapshot { group: GroupId },
     DropSnapshot { manifest: SnapshotManifest },
     SweepGeneration { partition: PartitionId, generation: Generation },
+    ComputeDigest(Box<WantedDigest>),
+}
+
+/// A digest of a replica's state at one applied index, with the store as it was then.
+#[derive(Debug)]
+pub(super) struct WantedDigest {
+    pub group: GroupId,
+    pub index: LogIndex,
+    pub partition: PartitionId,
+    pub generation: Generation,
+    pub state: PartitionState,
+    pub bits: PartitionBits,
+    pub point: ReadPoint,
 }
 
 /// The threads. Dropping it stops what can be stopped and lets them finish the rest.
@@ -42,6 +57,7 @@ struct Workshop {
     node: NodeId,
     database: Database,
     core: CoreHandle,
+    alarms: Alarms,
     stopping: Arc<AtomicBool>,
 }
 
@@ -52,12 +68,18 @@ struct Lane {
 }
 
 impl Background {
-    pub fn spawn(node: NodeId, database: &Database, core: &CoreHandle) -> std::io::Result<Self> {
+    pub fn spawn(
+        node: NodeId,
+        database: &Database,
+        core: &CoreHandle,
+        alarms: &Alarms,
+    ) -> std::io::Result<Self> {
         let stopping = Arc::<AtomicBool>::default();
         let workshop = Workshop {
             node,
             database: database.clone(),
             core: core.clone(),
+            alarms: alarms.clone(),
             stopping: Arc::clone(&stopping),
         };
         let log = Lane::spawn("log-reader", workshop.clone())?;
@@ -68,7 +90,10 @@ impl Background {
     pub fn start(&self, job: Job) {
         match &job {
             Job::FetchEntries { .. } => self.log.start(job),
-            Job::BuildSnapshot { .. } | Job::DropSnapshot { .. } | Job::SweepGeneration { .. } => {
+            Job::BuildSnapshot { .. }
+            | Job::DropSnapshot { .. }
+            | Job::SweepGeneration { .. }
+            | Job::ComputeDigest(_) => {
                 self.bulk.start(job);
             }
         }
@@ -135,12 +160,28 @@ impl Workshop {
                     tracing::warn!(id = %manifest.id, %error, "cannot delete a snapshot file");
                 }
             }
+            Job::ComputeDigest(wanted) => self.digest(&wanted),
             Job::SweepGeneration { partition, generation } => {
                 if let Err(error) = self.database.sweep_generation(partition, generation) {
                     tracing::warn!(%partition, %generation, %error, "cannot sweep old data yet");
                 }
             }
         }
+    }
+
+    /// Damage to the data of one replica ends its verification, not the node: it may be repaired by
+    /// a fresh copy.
+    fn digest(&self, wanted: &WantedDigest) {
+        let WantedDigest { group, index, partition, generation, ref state, bits, ref point } =
+            *wanted;
+        let digest = match point.partition_digest(partition, generation, state, bits) {
+            Ok(digest) => Some(digest),
+            Err(error) => {
+                self.alarms.raise(Alarm::UnreadableData { group, reason: chain(&error) });
+                None
+            }
+        };
+        self.core.tell(Event::DigestComputed { group, index, digest });
     }
 
     fn build(&self, group: GroupId) -> Option<BuiltSnapshot> {

@@ -12,12 +12,12 @@ use kvcore::message::PeerMessage;
 use metrics::counter;
 use placement::NodeId;
 
-use super::background::{Background, Job};
+use super::background::{Background, Job, WantedDigest};
 use super::reply::ReplyTo;
 use crate::clock;
 use crate::groups::GroupWriter;
 use crate::snapshots::SnapshotReceiver;
-use crate::storage::SyncThread;
+use crate::storage::{Database, SyncThread};
 use crate::transport::Peers;
 use crate::view::ViewHandle;
 
@@ -37,7 +37,7 @@ impl Alarms {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
-    fn raise(&self, alarm: Alarm) {
+    pub(crate) fn raise(&self, alarm: Alarm) {
         counter!("ringkv_alarms_total").increment(1);
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if last.contains(&alarm) {
@@ -60,6 +60,7 @@ pub(super) struct Executor {
     pub background: Background,
     pub snapshots: SnapshotReceiver,
     pub alarms: Alarms,
+    pub database: Database,
     /// Messages of the turn, by receiver: they leave together. Receivers stay, their lists go.
     pub outgoing: HashMap<NodeId, Vec<PeerMessage>>,
 }
@@ -98,6 +99,15 @@ impl Executor {
             }
             Effect::SweepGeneration { partition, generation } => {
                 self.background.start(Job::SweepGeneration { partition, generation });
+            }
+            Effect::ComputeDigest { group, index, generation, state } => {
+                // Here and not on the other thread: the store is now at exactly this index.
+                let point = self.database.read_point();
+                let bits = self.view.load().map(|view| view.state.ring.partition_bits());
+                let (Some(partition), Some(bits)) = (group.partition(), bits) else { return };
+                let wanted =
+                    WantedDigest { group, index, partition, generation, state, bits, point };
+                self.background.start(Job::ComputeDigest(Box::new(wanted)));
             }
             Effect::ReplicaCreated { group, gate } => {
                 self.groups.replica_created(group, gate, clock::now());

@@ -161,7 +161,10 @@ fn into_reply(event: Event<ReplyTo>) -> Option<ReplyTo> {
         | Event::EntriesFetched { .. }
         | Event::SnapshotBuilt { .. }
         | Event::SnapshotProgress { .. }
+        | Event::SnapshotTaken { .. }
         | Event::SnapshotReceived { .. }
+        | Event::RetryCopies
+        | Event::DigestComputed { .. }
         | Event::AdoptView(_)
         | Event::CreateReplica { .. }
         | Event::EndReplica { .. }

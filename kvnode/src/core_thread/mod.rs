@@ -70,11 +70,12 @@ impl CoreThread {
         let executor = Executor {
             view,
             groups: GroupWriter::new(groups),
-            background: Background::spawn(config.node, &database, &handle)?,
+            background: Background::spawn(config.node, &database, &handle, &alarms)?,
             snapshots: SnapshotReceiver::new(peers.clone(), database.clone(), handle.clone()),
             peers,
             sync,
             alarms,
+            database: database.clone(),
             outgoing: HashMap::new(),
         };
         let store = StoreHandle::new(database);

@@ -242,6 +242,7 @@ fn code_of(alarm: &kvcore::event::Alarm) -> &'static str {
     match alarm {
         kvcore::event::Alarm::ForkedEpoch { epoch: _ } => "forked-epoch",
         kvcore::event::Alarm::BadView { reason: _ } => "bad-view",
+        kvcore::event::Alarm::UnreadableData { .. } => "unreadable-data",
     }
 }
 

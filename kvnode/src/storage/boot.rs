@@ -34,6 +34,8 @@ pub(super) fn collect(database: &Database) -> Result<Boot, StorageError> {
         tombstones: meta.tombstones,
         cluster: meta.cluster,
         view: meta.view,
+        offers: Vec::new(),
+        partial_copies: Vec::new(),
     };
     let mut current = BTreeMap::new();
     for (group, record) in meta.records {

@@ -2,8 +2,10 @@
 
 use bytes::Bytes;
 use kvcore::Generation;
-use kvcore::store::{Digest, DigestBuilder, PartitionState};
-use placement::PartitionId;
+use kvcore::store::{
+    Digest, DigestBuilder, PartitionDigest, PartitionDigestBuilder, PartitionState,
+};
+use placement::{PartitionBits, PartitionId};
 use rocksdb::{DBPinnableSlice, ErrorKind, Range};
 
 use super::database::Database;
@@ -182,6 +184,28 @@ impl ReadPoint {
         state: &PartitionState,
     ) -> Result<Digest, StorageError> {
         let mut digest = DigestBuilder::default();
+        let mut iterator = self.scan(Family::Data, keys::data_range(partition, generation));
+        while let Some((key, record)) = iterator.item() {
+            digest.add(&key[DATA_PREFIX_BYTES..], record);
+            iterator.next();
+        }
+        iterator.status().map_err(StorageError::engine("computing a digest"))?;
+        Ok(digest.finish(state))
+    }
+
+    /// As [`ReadPoint::digest`], with the sums of the partition's sub-ranges; `bits` are those of
+    /// the ring.
+    ///
+    /// # Errors
+    /// [`StorageError`] when a record cannot be read: there is no digest then.
+    pub fn partition_digest(
+        &self,
+        partition: PartitionId,
+        generation: Generation,
+        state: &PartitionState,
+        bits: PartitionBits,
+    ) -> Result<PartitionDigest, StorageError> {
+        let mut digest = PartitionDigestBuilder::new(partition, bits);
         let mut iterator = self.scan(Family::Data, keys::data_range(partition, generation));
         while let Some((key, record)) = iterator.item() {
             digest.add(&key[DATA_PREFIX_BYTES..], record);

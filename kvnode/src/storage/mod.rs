@@ -30,6 +30,7 @@ mod wal;
 
 pub use data::{CacheAnswer, Page, PageRequest, PartitionStats};
 pub use database::Database;
+pub(crate) use error::chain;
 pub use error::{Damage, OpenError, StorageError, ValueError};
 pub use guard::{DiskGuard, DiskSpace, DiskState};
 pub use identity::{AcceptError, DIRECTORY_FORMAT, Identity};

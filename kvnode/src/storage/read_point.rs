@@ -23,6 +23,12 @@ pub struct ReadPoint {
     database: Database,
 }
 
+impl std::fmt::Debug for ReadPoint {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("ReadPoint")
+    }
+}
+
 impl Drop for ReadPoint {
     fn drop(&mut self) {
         self.database.inner.read_points.fetch_sub(1, Ordering::SeqCst);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Buf;
 use kvcore::cluster::ClusterState;
 use kvcore::codec::{self, DecodeError};
-use kvcore::message::{NodeHeartbeat, PeerMessage};
+use kvcore::message::{CopyFailure, CopyProgress, NodeHeartbeat, PeerMessage};
 use kvcore::{GroupId, ReplicaId, Revision};
 use protobuf::{Message as _, ProtobufError};
 use raft::eraftpb::Message;
@@ -28,6 +28,7 @@ const TAG_HEARTBEAT: u8 = 2;
 const TAG_VIEW: u8 = 3;
 const TAG_VIEW_REQUEST: u8 = 4;
 const TAG_SNAPSHOT_FAILED: u8 = 5;
+const TAG_SNAPSHOT_TAKING: u8 = 6;
 
 /// Why a body is none.
 #[derive(Debug, Error)]
@@ -65,7 +66,8 @@ pub fn message_size(message: &PeerMessage) -> usize {
             PeerMessage::View(state) => state_size(state),
             PeerMessage::Heartbeat(_)
             | PeerMessage::ViewRequest { .. }
-            | PeerMessage::SnapshotFailed { .. } => 0,
+            | PeerMessage::SnapshotTaking { .. } => 0,
+            PeerMessage::SnapshotFailed { .. } => CopyFailure::REASON_BYTES_MAX,
         }
 }
 
@@ -84,7 +86,8 @@ pub fn message_items(message: &PeerMessage) -> usize {
         PeerMessage::Heartbeat(_)
         | PeerMessage::View(_)
         | PeerMessage::ViewRequest { .. }
-        | PeerMessage::SnapshotFailed { .. } => 1,
+        | PeerMessage::SnapshotFailed { .. }
+        | PeerMessage::SnapshotTaking { .. } => 1,
     }
 }
 
@@ -101,8 +104,11 @@ pub fn append_message(body: &mut Vec<u8>, message: &PeerMessage) {
         PeerMessage::Heartbeat(heartbeat) => append_value(body, TAG_HEARTBEAT, heartbeat),
         PeerMessage::View(state) => append_value(body, TAG_VIEW, state.as_ref()),
         PeerMessage::ViewRequest { known } => append_value(body, TAG_VIEW_REQUEST, known),
-        PeerMessage::SnapshotFailed { group, replica } => {
-            append_value(body, TAG_SNAPSHOT_FAILED, &(group, replica));
+        PeerMessage::SnapshotFailed { group, replica, reason } => {
+            append_value(body, TAG_SNAPSHOT_FAILED, &(group, replica, reason));
+        }
+        PeerMessage::SnapshotTaking { group, replica, progress } => {
+            append_value(body, TAG_SNAPSHOT_TAKING, &(group, replica, progress));
         }
     }
 }
@@ -141,8 +147,14 @@ fn parse_message(tag: u8, group: GroupId, bytes: &[u8]) -> Result<PeerMessage, B
             Ok(PeerMessage::ViewRequest { known: codec::decode::<Revision>(bytes)? })
         }
         TAG_SNAPSHOT_FAILED => {
-            let (group, replica) = codec::decode::<(GroupId, ReplicaId)>(bytes)?;
-            Ok(PeerMessage::SnapshotFailed { group, replica })
+            let (group, replica, reason) =
+                codec::decode::<(GroupId, ReplicaId, CopyFailure)>(bytes)?;
+            Ok(PeerMessage::SnapshotFailed { group, replica, reason })
+        }
+        TAG_SNAPSHOT_TAKING => {
+            let (group, replica, progress) =
+                codec::decode::<(GroupId, ReplicaId, CopyProgress)>(bytes)?;
+            Ok(PeerMessage::SnapshotTaking { group, replica, progress })
         }
         tag => Err(BodyError::UnknownTag { tag }),
     }

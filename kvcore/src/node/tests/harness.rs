@@ -11,10 +11,12 @@ use placement::{
 };
 use raft::eraftpb::Entry;
 
+use crate::Faults;
 use crate::cluster::{ClusterState, Founding, Registration, found};
 use crate::event::{Effect, Event, Reply};
 use crate::group::{GroupSummary, ReadGate, Role};
 use crate::ids::{ClusterId, Generation, GroupId, LogIndex, ReplicaId, Version};
+use crate::message::{CopyFailure, PeerMessage};
 use crate::node::{Core, CoreConfig};
 use crate::settings::Settings;
 use crate::storage::{
@@ -22,7 +24,6 @@ use crate::storage::{
 };
 use crate::store::Record;
 use crate::time::Time;
-use crate::{Faults, message::PeerMessage};
 
 /// What is on one node's disk.
 #[derive(Default)]
@@ -68,6 +69,8 @@ impl MemoryStore {
             tombstones: self.tombstones.iter().copied().collect(),
             cluster: self.cluster.clone(),
             view: self.view.clone(),
+            offers: Vec::new(),
+            partial_copies: Vec::new(),
         }
     }
 }
@@ -264,7 +267,8 @@ impl Trio {
                 mail.push_back((number, Event::SnapshotBuilt { group, snapshot: None }));
             }
             Effect::ReceiveSnapshot { group, generation, .. } => {
-                let event = Event::SnapshotReceived { group, generation, complete: false };
+                let outcome = Err(CopyFailure::SourceGone);
+                let event = Event::SnapshotReceived { group, generation, outcome };
                 mail.push_back((number, event));
             }
             Effect::ReplicaCreated { group, gate } => {
@@ -272,6 +276,9 @@ impl Trio {
             }
             Effect::ReplicaRemoved { group } => {
                 node.gates.remove(&group);
+            }
+            Effect::ComputeDigest { group, index, .. } => {
+                mail.push_back((number, Event::DigestComputed { group, index, digest: None }));
             }
             Effect::Alarm(alarm) => panic!("{alarm}"),
             Effect::DropSnapshot { .. }

@@ -2,9 +2,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use kvcore::message::{NodeHeartbeat, PeerMessage};
+use kvcore::message::{CopyFailure, CopyProgress, NodeHeartbeat, PeerMessage};
 use kvcore::store::{Command, Condition};
-use kvcore::{GroupId, ReplicaId, Revision, SnapshotId, Version};
+use kvcore::{GroupId, LogIndex, ReplicaId, Revision, SnapshotId, Version};
 use placement::{Epoch, NodeId, PartitionId};
 use proptest::prelude::*;
 use raft::eraftpb::{Entry, Message, MessageType};
@@ -30,6 +30,16 @@ fn append_entries(entries: usize, data: &[u8]) -> Message {
     message
 }
 
+fn snapshot_failed() -> PeerMessage {
+    let reason = CopyFailure::Damaged { chunk: 3 };
+    PeerMessage::SnapshotFailed { group: GroupId::CLUSTER, replica: ReplicaId(6), reason }
+}
+
+fn snapshot_taking() -> PeerMessage {
+    let progress = CopyProgress { index: LogIndex(8), bytes_done: 1, bytes_total: 2 };
+    PeerMessage::SnapshotTaking { group: GroupId::from_raw(9), replica: ReplicaId(6), progress }
+}
+
 fn messages() -> Vec<PeerMessage> {
     let heartbeat = NodeHeartbeat { revision: Revision(5), disk_ok: true };
     let view = state(CLUSTER, vec![registration(1, "a:1"), registration(2, "b:2")]);
@@ -38,7 +48,13 @@ fn messages() -> Vec<PeerMessage> {
         PeerMessage::Heartbeat(heartbeat),
         PeerMessage::View(Arc::new(view)),
         PeerMessage::ViewRequest { known: Revision(4) },
-        PeerMessage::SnapshotFailed { group: GroupId::CLUSTER, replica: ReplicaId(6) },
+        snapshot_failed(),
+        PeerMessage::SnapshotFailed {
+            group: GroupId::from_raw(2),
+            replica: ReplicaId(7),
+            reason: CopyFailure::storage("x".repeat(CopyFailure::REASON_BYTES_MAX)),
+        },
+        snapshot_taking(),
     ]
 }
 
@@ -68,8 +84,8 @@ fn the_bytes_of_messages_do_not_change() {
     let heartbeat = NodeHeartbeat { revision: Revision(5), disk_ok: true };
     append_message(&mut body, &PeerMessage::Heartbeat(heartbeat));
     append_message(&mut body, &PeerMessage::ViewRequest { known: Revision(4) });
-    let failed = PeerMessage::SnapshotFailed { group: GroupId::CLUSTER, replica: ReplicaId(6) };
-    append_message(&mut body, &failed);
+    append_message(&mut body, &snapshot_failed());
+    append_message(&mut body, &snapshot_taking());
     let golden = concat!(
         "02",
         "0a000000",
@@ -81,10 +97,19 @@ fn the_bytes_of_messages_do_not_change() {
         "01",
         "0400000000000000", // request for a view
         "05",
-        "0d000000",
+        "15000000",
         "01",
         "00000000",
-        "0600000000000000", // snapshot failed
+        "0600000000000000",
+        "0100000003000000", // snapshot failed
+        "06",
+        "25000000",
+        "01",
+        "09000000",
+        "0600000000000000",
+        "0800000000000000",
+        "0100000000000000",
+        "0200000000000000", // snapshot being taken
     );
     assert_eq!(hex(&body), golden);
 }
