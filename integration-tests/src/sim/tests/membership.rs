@@ -140,6 +140,8 @@ fn what_is_said_to_a_removed_replica_too_late_changes_nothing() {
     stage.until("it to be there", |world| world.summary(3, group()).is_some());
     stage.run(500 * MILLIS);
     stage.changed(ConfigurationChange::Remove(removed));
+    // Whether it hears of its removal from the group itself is a matter of luck.
+    stage.world.tell(3, Event::EndReplica { group: group(), replica: removed });
     stage.until("it to end", |world| world.summary(3, group()).is_none());
     let late = |stage: &mut Stage, kind: MessageType| {
         let mut message = Message::default();
