@@ -22,6 +22,7 @@ mod power_off;
 mod races;
 mod requests;
 mod returning;
+mod scaling;
 mod starting;
 mod uninitialised;
 mod wiped;
