@@ -9,9 +9,8 @@ use thiserror::Error;
 use crate::cluster::{ClusterCommand, ClusterOutcome, ClusterState};
 use crate::faults::Hold;
 use crate::group::ReadGate;
-use crate::ids::{Generation, GroupId, LogIndex, LogPosition, ReplicaId, SyncId};
+use crate::ids::{Generation, GroupId, LogIndex, LogPosition, SyncId};
 use crate::message::{CopyFailure, PeerMessage, SnapshotManifest};
-use crate::storage::Member;
 use crate::store::{Command, PartitionDigest, PartitionState, WriteOutcome};
 
 /// Something that happened. `R` is the shell's handle for an answer; the core gives each back
@@ -115,33 +114,6 @@ pub enum Event<R> {
     },
     /// A view that came by another way than from a peer's core: the founding one, or one fetched.
     AdoptView(Arc<ClusterState>),
-    /// Change a group's configuration, one change at a time; refused unless this node leads it.
-    ChangeConfiguration {
-        /// The group.
-        group: GroupId,
-        /// The change.
-        change: ConfigurationChange,
-        /// Whom to answer.
-        reply: R,
-    },
-    /// Create a replica that is not a founder: it waits for a snapshot.
-    CreateReplica {
-        /// The group.
-        group: GroupId,
-        /// The replica's id, as group 0 allocated it.
-        replica: ReplicaId,
-        /// Its place among the owners.
-        rank: u8,
-    },
-    /// End a replica that a committed change has removed from its group, or that never became part
-    /// of it. It may never hear of its removal from the group itself, since nobody sends to it any
-    /// more; whoever says this has seen the change applied. The id is barred here for good.
-    EndReplica {
-        /// The group.
-        group: GroupId,
-        /// The replica.
-        replica: ReplicaId,
-    },
     /// Give the leadership of a group to the replica on another node.
     TransferLeadership {
         /// The group.
@@ -160,25 +132,6 @@ pub enum Event<R> {
     },
     /// Hold plans back in one place, or let them go on; only tests do.
     Hold(Option<Hold>),
-}
-
-/// A change of a group's configuration.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ConfigurationChange {
-    /// Add a replica as learner.
-    AddLearner(Member),
-    /// Enter a joint configuration in which `promote` vote and `demote` are on their way to being
-    /// learners.
-    Swap {
-        /// Learners that become voters.
-        promote: Vec<ReplicaId>,
-        /// Voters that become learners.
-        demote: Vec<ReplicaId>,
-    },
-    /// Leave the joint configuration.
-    LeaveJoint,
-    /// Remove a learner.
-    Remove(ReplicaId),
 }
 
 /// A partition's snapshot, ready to be offered.

@@ -26,7 +26,6 @@ impl World {
     /// Looks at everything that a turn may have changed on a node.
     pub(super) fn audit(&mut self, number: usize, installing: &[GroupId]) -> Result<(), Violation> {
         let Some(process) = &self.nodes[number].process else { return Ok(()) };
-        i6_epochs_only_go_up(self, number)?;
         let summaries = process.core.summaries();
         for summary in &summaries {
             let before =
@@ -35,17 +34,28 @@ impl World {
             if before == Some(seen(summary)) {
                 continue;
             }
+            if before.is_none() {
+                self.i10_replicas_come_by_moves_alone(number, summary.group, summary.replica)?;
+            }
             self.audit_entries(number, summary, before, installing)?;
             if before.is_none_or(|before| before.applied != summary.applied) {
                 self.audit_state(number, summary)?;
             }
             self.audit_leader(number, summary, before)?;
+            i8_a_removed_replica_ends(number, summary)?;
             let process = self.nodes[number].process.as_mut().expect("it runs");
             process.seen.insert(summary.group, seen(summary));
         }
+        let holds = |group: GroupId, seen: &Seen| {
+            summaries.iter().any(|it| it.group == group && it.replica == seen.replica)
+        };
         let process = self.nodes[number].process.as_mut().expect("it runs");
-        process.seen.retain(|group, _| summaries.iter().any(|summary| summary.group == *group));
-        Ok(())
+        let ended: Vec<(GroupId, Seen)> =
+            process.seen.extract_if(.., |group, seen| !holds(*group, seen)).collect();
+        for (group, seen) in ended {
+            self.i9_only_what_has_no_place_is_destroyed(number, group, seen.replica)?;
+        }
+        i6_epochs_only_go_up(self, number)
     }
 
     fn audit_entries(
@@ -73,8 +83,16 @@ impl World {
             {
                 self.counters.configuration_changes += 1;
             }
+            let cluster = self.oracle.cluster().filter(|_| group == GroupId::CLUSTER).cloned();
+            let is_news = index > self.oracle.last(group);
             self.oracle.applied(group, &entry)?;
+            if let (Some(before), Some(after), true) =
+                (cluster, self.oracle.cluster().cloned(), is_news)
+            {
+                self.audit_plans(&before, &after)?;
+            }
         }
+        i10_data_moves_by_snapshots_alone(number, summary, before, installed)?;
         if installed {
             self.counters.snapshots_installed += 1;
         } else if before.is_some_and(|before| before.first < summary.first) {
@@ -103,7 +121,10 @@ impl World {
         }
         if applied > 0 {
             let configuration = &summary.configuration;
-            self.oracle.check_configuration(group, applied, configuration, &who)?;
+            let known = self.oracle.configuration(group).cloned();
+            if self.oracle.check_configuration(group, applied, configuration, &who)? {
+                self.audit_configuration(summary, known.as_ref())?;
+            }
         }
         Ok(())
     }
@@ -212,7 +233,31 @@ fn seen(summary: &GroupSummary) -> Seen {
         term: summary.term,
         role: summary.role,
         outside: is_outside(summary),
+        generation: summary.generation,
     }
+}
+
+/// I8: a replica that was removed goes on in nothing.
+fn i8_a_removed_replica_ends(number: usize, summary: &GroupSummary) -> Result<(), Violation> {
+    if summary.applied.get() == 0 || summary.configuration.contains(summary.replica) {
+        return Ok(());
+    }
+    let seen = format!("n{number} goes on after its removal: {summary:?}");
+    Err(Violation::new("I8", seen))
+}
+
+/// I10: the data of a replica that stays is the installation that it was, but for snapshots.
+fn i10_data_moves_by_snapshots_alone(
+    number: usize,
+    summary: &GroupSummary,
+    before: Option<Seen>,
+    installed: bool,
+) -> Result<(), Violation> {
+    if installed || before.is_none_or(|before| before.generation == summary.generation) {
+        return Ok(());
+    }
+    let seen = format!("n{number} changed its generation without a snapshot: {summary:?}");
+    Err(Violation::new("I10", seen))
 }
 
 fn is_outside(summary: &GroupSummary) -> bool {
@@ -231,15 +276,18 @@ fn i8_one_leader_per_term(summary: &GroupSummary, holder: ReplicaId) -> Result<(
     Err(Violation::new("I8", seen))
 }
 
-/// I6: epochs only go up by one, one checksum per epoch.
-fn i6_epochs_only_go_up(world: &World, number: usize) -> Result<(), Violation> {
-    let Some(process) = &world.nodes[number].process else { return Ok(()) };
+/// I6: a node's epochs only go up, and each is the one that group 0 committed.
+fn i6_epochs_only_go_up(world: &mut World, number: usize) -> Result<(), Violation> {
+    let Some(process) = &mut world.nodes[number].process else { return Ok(()) };
     let Some(view) = process.core.view() else { return Ok(()) };
-    let founding = &world.founding;
-    let same = view.epoch() == founding.epoch() && view.ring.checksum() == founding.ring.checksum();
-    if same && view.revision >= founding.revision {
+    let (epoch, checksum) = (view.epoch(), view.ring.checksum());
+    let before = std::mem::replace(&mut process.epoch, epoch.get());
+    let history = world.oracle.cluster().map_or(&[][..], |state| &state.history);
+    let is_known = history.iter().any(|line| line.epoch == epoch && line.checksum == checksum);
+    if is_known && before <= epoch.get() {
         return Ok(());
     }
-    let seen = format!("n{number} has epoch {} at revision {}", view.epoch(), view.revision);
+    let revision = view.revision;
+    let seen = format!("n{number} has epoch {epoch} at revision {revision} after {before}");
     Err(Violation::new("I6", seen))
 }

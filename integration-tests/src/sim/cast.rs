@@ -25,12 +25,15 @@ pub fn node_id(number: usize, wipes: u64) -> NodeId {
     NodeId::from_u128(1 + number as u128 + (u128::from(wipes) << 64))
 }
 
-/// What a node says of itself.
-pub fn registration(number: usize) -> Registration {
+/// What a node says of itself under an identity.
+pub fn registration(number: usize, id: NodeId, setup: &Setup) -> Registration {
+    let wipes = id.as_u128() >> 64;
+    let name = if wipes == 0 { format!("n{number}") } else { format!("n{number}-{wipes}") };
+    let zone = number % setup.zones;
     Registration {
-        id: node_id(number, 0),
-        name: NodeName::parse(&format!("n{number}")).expect("a legal name"),
-        zone: Zone::parse(&format!("z{number}")).expect("a legal zone"),
+        id,
+        name: NodeName::parse(&name).expect("a legal name"),
+        zone: Zone::parse(&format!("z{zone}")).expect("a legal zone"),
         weight: Weight::new(1).expect("a legal weight"),
         client_address: format!("n{number}:7400"),
         peer_address: format!("n{number}:7401"),
@@ -41,7 +44,9 @@ pub fn registration(number: usize) -> Registration {
 pub fn found_cluster(setup: &Setup) -> Arc<ClusterState> {
     let founding = Founding {
         cluster: ClusterId(7),
-        founders: (0..setup.founders).map(registration).collect(),
+        founders: (0..setup.founders)
+            .map(|number| registration(number, node_id(number, 0), setup))
+            .collect(),
         partition_bits: PartitionBits::new(setup.partition_bits).expect("few partitions"),
         replication_factor: ReplicationFactor::new(3).expect("three copies"),
         vnodes_per_node: 4,

@@ -350,7 +350,7 @@ impl World {
             Answer::Written(WriteOutcome::Deleted(_)) => Some(None),
             Answer::Written(WriteOutcome::ConditionFailed(version)) => Some(*version),
             Answer::Saw(read) => Some(read.as_ref().map(|(version, _)| *version)),
-            Answer::Written(WriteOutcome::Truncate(_))
+            Answer::Written(WriteOutcome::Truncate(_) | WriteOutcome::Verify)
             | Answer::NotApplied(_)
             | Answer::Unknown => None,
         };
@@ -427,7 +427,7 @@ fn i1_acknowledged_writes_are_committed(
             .iter()
             .any(|effect| effect.version == *version && effect.value.is_none()),
         WriteOutcome::ConditionFailed(_) => true,
-        WriteOutcome::Truncate(_) => false,
+        WriteOutcome::Truncate(_) | WriteOutcome::Verify => false,
     };
     if holds {
         return Ok(());

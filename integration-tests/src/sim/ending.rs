@@ -3,12 +3,20 @@
 use kvcore::store::{Command, Condition};
 use kvcore::{Event, GroupId, Reply};
 
+use super::cast::registration;
 use super::report::{Outcome, Violation};
+use super::node::SimNode;
 use super::weather::{MILLIS, SECONDS, Setup};
 use super::world::{Asker, Happening, World};
 
 /// By when every group must serve after the weather cleared.
 const RECOVERY: u64 = 30 * SECONDS;
+
+/// By when every plan must have ended after that: a node that flapped must be well for longer before
+/// it counts again.
+const PLANS_END: u64 = 90 * SECONDS;
+/// How long the clearing waits between two looks.
+const LOOK_EVERY: u64 = 50 * MILLIS;
 
 /// Runs a setup to its end.
 #[must_use]
@@ -67,6 +75,11 @@ impl World {
         for group in &groups {
             self.takes_a_write(*group, until)?;
         }
+        self.i12_every_plan_ends()?;
+        let until = self.now + RECOVERY;
+        for group in &groups {
+            self.takes_a_write(*group, until)?;
+        }
         self.run_until("one state everywhere", until.saturating_sub(self.now), |world| {
             groups.iter().all(|group| world.has_settled(*group))
         })?;
@@ -78,15 +91,73 @@ impl World {
         Ok(())
     }
 
+    /// I12: every plan ends, every group has the configuration that is wanted, and no replica is
+    /// left without a place.
+    fn i12_every_plan_ends(&mut self) -> Result<(), Violation> {
+        let until = self.now + PLANS_END;
+        loop {
+            let Some(open) = self.left_to_do() else { return Ok(()) };
+            if self.now >= until {
+                let seen = format!("{open}; {}", self.picture());
+                return Err(Violation::new("I12", seen));
+            }
+            self.finish_plans();
+            self.run_for(10 * LOOK_EVERY)?;
+        }
+    }
+
+    /// What keeps the cluster from being at rest, if anything does.
+    fn left_to_do(&self) -> Option<String> {
+        let state = self.oracle.cluster()?;
+        if let Some(plan) = state.plans.iter().find(|plan| !plan.is_over()) {
+            let moves: Vec<_> = plan.moves.iter().filter(|it| !it.is_over()).collect();
+            return Some(format!(
+                "plan {} is {} with signals {:?}, paused {}, {moves:?}, health {:?}",
+                plan.id,
+                plan.phase.name(),
+                plan.signals,
+                plan.paused,
+                state.nodes.iter().map(|(id, it)| (*id, it.health)).collect::<Vec<_>>(),
+            ));
+        }
+        let lost_member =
+            |node: &&SimNode| node.lost && state.ring.topology().get(node.id).is_some();
+        if let Some(node) = self.nodes.iter().find(lost_member) {
+            return Some(format!("{} is lost and a member", node.id));
+        }
+        for group in state.groups() {
+            let wanted = state.wanted(group);
+            let Some(now) = self.oracle.configuration(group) else { continue };
+            let mut voters: Vec<_> = wanted.voters.iter().map(|it| it.replica).collect();
+            voters.sort_unstable();
+            let mut has = now.voters.clone();
+            has.sort_unstable();
+            if now.is_joint() || has != voters || now.learners.len() != wanted.learners.len() {
+                return Some(format!("group {group} has {now:?}, wanted is {wanted:?}"));
+            }
+        }
+        for (number, node) in self.nodes.iter().enumerate() {
+            let barred = state.departed.get(&node.id).is_some_and(|it| it.is_lost);
+            let replicas = node.disk.visible().replicas.iter();
+            let orphan = replicas
+                .map(|(group, table)| (*group, table.record.replica))
+                .find(|(_, replica)| !state.has_place(*replica));
+            if let Some((group, replica)) = orphan.filter(|_| !barred && !node.lost) {
+                return Some(format!("n{number} still holds replica {replica} of group {group}"));
+            }
+        }
+        None
+    }
+
     fn takes_a_write(&mut self, group: GroupId, until: u64) -> Result<(), Violation> {
         loop {
             if self.now >= until {
                 let seen = format!("group {group} takes no write: {}", self.picture());
                 return Err(Violation::new("liveness", seen));
             }
-            self.finish_moves();
+            self.finish_plans();
             let Some(leader) = self.leader(group) else {
-                self.run_for(Self::MOVES_EVERY)?;
+                self.run_for(LOOK_EVERY)?;
                 continue;
             };
             let request = match group.partition() {
@@ -103,12 +174,13 @@ impl World {
             if matches!(answer, Some(Reply::Written(_) | Reply::Cluster(_))) {
                 return Ok(());
             }
-            self.run_for(Self::MOVES_EVERY)?;
+            self.run_for(LOOK_EVERY)?;
         }
     }
 
     fn register_again(&mut self, leader: usize) -> u64 {
-        let command = kvcore::cluster::ClusterCommand::Register(super::cast::registration(0));
+        let registration = registration(leader, self.nodes[leader].id, &self.setup);
+        let command = kvcore::cluster::ClusterCommand::Register(registration);
         self.ask(leader, GroupId::CLUSTER, Asker::Script, |reply| Event::Cluster { command, reply })
     }
 

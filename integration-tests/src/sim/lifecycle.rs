@@ -7,6 +7,7 @@ use kvcore::{Core, CoreConfig, Event};
 
 use super::node::Process;
 use super::report::Violation;
+use super::weather::MILLIS;
 use super::world::{Happening, World};
 
 impl World {
@@ -57,7 +58,7 @@ impl World {
     /// The invariant that what is on its disk breaks.
     pub fn start(&mut self, number: usize) -> Result<(), Violation> {
         let node = &mut self.nodes[number];
-        if node.process.is_some() || self.now < node.down_until {
+        if node.process.is_some() || node.lost || self.now < node.down_until {
             return Ok(());
         }
         node.incarnation += 1;
@@ -67,7 +68,7 @@ impl World {
             settings: self.setup.settings.clone(),
             faults: self.setup.faults,
             now: node.clock.local(self.now),
-            unix_ms: self.now.as_nanos() / MILLIS,
+            unix_ms: self.now / MILLIS,
         };
         let boot = node.disk.boot();
         let has_view = boot.view.is_some();
@@ -80,6 +81,7 @@ impl World {
             turn_at: None,
             sync_ends: self.now,
             copying: BTreeMap::new(),
+            epoch: 0,
             seen: BTreeMap::new(),
         });
         self.note(1, &[number as u64]);
@@ -87,7 +89,12 @@ impl World {
         self.audit_start(number)?;
         if !has_view {
             // A founder is told until its view is durable; a spare learns where the cluster is.
-            self.tell(number, Event::AdoptView(Arc::clone(&self.founding)));
+            let view = if self.founding.nodes.contains_key(&self.nodes[number].id) {
+                Arc::clone(&self.founding)
+            } else {
+                self.oracle.cluster().cloned().unwrap_or_else(|| Arc::clone(&self.founding))
+            };
+            self.tell(number, Event::AdoptView(view));
         }
         self.schedule_turn(number, 0);
         Ok(())

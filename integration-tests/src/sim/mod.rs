@@ -4,22 +4,24 @@
 //! - [`world`]: the queue of happenings, and time; [`lifecycle`]: starts, pauses and crashes;
 //! - [`turn`]: a node's turn and what its shell does with the effects;
 //! - [`disk`]: what is visible and what is durable;
-//! - [`clients`], [`nemesis`], [`mover`]: who makes things happen;
-//! - [`oracle`], [`audit`], [`history`], [`verdict`]: the invariants, named as in the design;
+//! - [`clients`], [`nemesis`], [`operator`]: who makes things happen;
+//! - [`oracle`], [`audit`], [`conduct`], [`history`], [`verdict`]: the invariants, named as in the
+//!   design;
 //! - [`ending`]: a whole run, after which everything must serve again.
 
 pub mod audit;
 pub mod cast;
 pub mod clients;
+pub mod conduct;
 pub mod dice;
 pub mod disk;
 pub mod ending;
 pub mod history;
 pub mod lifecycle;
-pub mod mover;
 pub mod nemesis;
 pub mod network;
 pub mod node;
+pub mod operator;
 pub mod oracle;
 pub mod report;
 pub mod turn;

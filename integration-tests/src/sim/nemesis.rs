@@ -27,9 +27,10 @@ enum Deed {
     KillJointLeader,
     PauseLeader,
     KillLeaderUnsynced,
+    Lose,
 }
 
-fn weights(deeds: &Deeds) -> [(u64, Deed); 18] {
+fn weights(deeds: &Deeds) -> [(u64, Deed); 19] {
     [
         (deeds.kill, Deed::Kill),
         (deeds.power, Deed::Power),
@@ -49,6 +50,7 @@ fn weights(deeds: &Deeds) -> [(u64, Deed); 18] {
         (deeds.kill_joint_leader, Deed::KillJointLeader),
         (deeds.pause_leader, Deed::PauseLeader),
         (deeds.kill_leader_unsynced, Deed::KillLeaderUnsynced),
+        (deeds.lose, Deed::Lose),
     ]
 }
 
@@ -130,6 +132,13 @@ impl World {
                     let deed = AmbushDeed::PauseLeader { length };
                     self.network.ambush =
                         Some(Ambush { from: leader, group, not_before: self.now, deed });
+                }
+            }
+            Deed::Lose => {
+                if !self.nodes[any].lost && self.may_lose(any) {
+                    self.counters.nodes_lost += 1;
+                    self.kill(any, downtime);
+                    self.nodes[any].lost = true;
                 }
             }
             Deed::KillLeaderUnsynced => {

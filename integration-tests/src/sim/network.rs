@@ -218,6 +218,11 @@ fn raft_type(message: &PeerMessage) -> Option<MessageType> {
         PeerMessage::Heartbeat(_)
         | PeerMessage::View(_)
         | PeerMessage::ViewRequest { .. }
+        | PeerMessage::Report(_)
+        | PeerMessage::Digest { .. }
+        | PeerMessage::Destroy { .. }
+        | PeerMessage::Destroyed { .. }
+        | PeerMessage::Orphan { .. }
         | PeerMessage::SnapshotFailed { .. }
         | PeerMessage::SnapshotTaking { .. } => None,
     }

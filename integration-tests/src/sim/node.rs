@@ -79,6 +79,8 @@ pub struct Seen {
     pub role: Role,
     /// Whether it was outside its configuration.
     pub outside: bool,
+    /// The generation of its data.
+    pub generation: Generation,
 }
 
 /// A running process.
@@ -95,6 +97,8 @@ pub struct Process {
     pub sync_ends: u64,
     /// Snapshots that it takes.
     pub copying: BTreeMap<(GroupId, Generation), Copying>,
+    /// The epoch of the view that was last seen.
+    pub epoch: u64,
     /// What was last seen of its replicas.
     pub seen: BTreeMap<GroupId, Seen>,
 }
@@ -117,6 +121,10 @@ pub struct SimNode {
     pub stalled_until: u64,
     /// It stays down until then, whatever else wants to start it.
     pub down_until: u64,
+    /// It is gone for good, with its disk.
+    pub lost: bool,
+    /// How often its disk was replaced by an empty one.
+    pub wipes: u64,
 }
 
 impl SimNode {

@@ -13,7 +13,7 @@ use kvcore::storage::Configuration;
 use kvcore::store::{
     self, Command, Digest, DigestBuilder, EntryPayload, PartitionState, Record, WriteOutcome,
 };
-use kvcore::{GroupId, ReplicaId, Revision, Version, codec};
+use kvcore::{GroupId, Revision, Version, codec};
 use protobuf::ProtobufEnum as _;
 use raft::eraftpb::{Entry, EntryType};
 use xxhash_rust::xxh3::xxh3_64;
@@ -135,7 +135,7 @@ impl Oracle {
             for command in payload.commands {
                 let key = match &command {
                     Command::Put { key, .. } | Command::Delete { key, .. } => Some(key.clone()),
-                    Command::Truncate { .. } => None,
+                    Command::Truncate { .. } | Command::Verify => None,
                 };
                 let known = self.groups.get_mut(&group).expect("groups are founded");
                 let mut records = Map(&mut known.records);
@@ -159,7 +159,9 @@ impl Oracle {
         let (version, stored) = match outcome {
             WriteOutcome::Put(version) => (version, true),
             WriteOutcome::Deleted(version) => (version, false),
-            WriteOutcome::ConditionFailed(_) | WriteOutcome::Truncate(_) => return Ok(()),
+            WriteOutcome::ConditionFailed(_)
+            | WriteOutcome::Truncate(_)
+            | WriteOutcome::Verify => return Ok(()),
         };
         let value = if stored {
             let record = self.groups[&group].records[&key].clone();
@@ -194,7 +196,8 @@ impl Oracle {
         i5_one_digest_per_index(group, applied, digest, expected, who)
     }
 
-    /// Holds a replica's configuration at an applied index to that of the others.
+    /// Holds a replica's configuration at an applied index to that of the others. Returns whether
+    /// it is the first one there, beyond all others that are known.
     ///
     /// # Errors
     /// A violation of I5.
@@ -204,8 +207,12 @@ impl Oracle {
         applied: u64,
         configuration: &Configuration,
         who: &str,
-    ) -> Result<(), Violation> {
+    ) -> Result<bool, Violation> {
         let known = self.groups.get_mut(&group).expect("groups are founded");
+        let newest = known.configurations.last_key_value();
+        let is_news = newest.is_none_or(|(index, newest)| {
+            *index < applied && newest.changed_at < configuration.changed_at
+        });
         let mut sorted = configuration.clone();
         for ids in [
             &mut sorted.voters,
@@ -217,7 +224,7 @@ impl Oracle {
         }
         let first = known.configurations.entry(applied).or_insert_with(|| sorted.clone());
         if *first == sorted {
-            return Ok(());
+            return Ok(is_news);
         }
         Err(Violation::new(
             "I5",
@@ -227,13 +234,17 @@ impl Oracle {
         ))
     }
 
-    /// Whether a committed change has removed a replica from its group.
+    /// The last committed configuration of a group that any replica has applied.
     #[must_use]
-    pub fn has_left(&self, group: GroupId, replica: ReplicaId) -> bool {
-        let Some(known) = self.groups.get(&group) else { return false };
-        let last = known.configurations.last_key_value();
-        let is_out = last.is_some_and(|(_, last)| !last.contains(replica));
-        is_out && known.configurations.values().any(|earlier| earlier.contains(replica))
+    pub fn configuration(&self, group: GroupId) -> Option<&Configuration> {
+        let known = self.groups.get(&group)?;
+        known.configurations.last_key_value().map(|(_, last)| last)
+    }
+
+    /// The cluster state after everything committed.
+    #[must_use]
+    pub fn cluster(&self) -> Option<&Arc<ClusterState>> {
+        self.groups.get(&GroupId::CLUSTER)?.cluster.as_ref()
     }
 
     /// The value and version that a key has after everything committed.

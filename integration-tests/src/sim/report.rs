@@ -107,6 +107,42 @@ counters! {
     outcomes_unknown,
     /// Nodes registered with group 0.
     registrations,
+    /// Orders that group 0 refused.
+    orders_refused,
+    /// Changes that no plan was made for.
+    plans_refused_by_the_planner,
+    /// Pairs of plans applied at once of which one was taken.
+    duels_decided,
+    /// Plans applied.
+    plans_applied,
+    /// Plans applied that lead back to an earlier ring.
+    plans_rolling_back,
+    /// Plans published.
+    plans_published,
+    /// Plans finished.
+    plans_finished,
+    /// Plans given up before their ring was published.
+    plans_aborted,
+    /// Plans given up for a repair.
+    plans_superseded,
+    /// Moves of the plans applied.
+    moves,
+    /// Moves whose copy agreed with its sources.
+    verifications,
+    /// Moves whose group took its new voters.
+    swaps,
+    /// Moves whose old copy was retired.
+    retirements,
+    /// Moves held up, each time.
+    blocks,
+    /// Members of group 0 replaced.
+    group0_replacements,
+    /// Nodes lost for good.
+    nodes_lost,
+    /// Nodes given an empty disk.
+    nodes_wiped,
+    /// Drawings of a removal of a node that lives.
+    living_nodes_removed,
     /// Judgements of health that changed a view.
     views_changed,
     /// Entries fetched from disk for a follower.

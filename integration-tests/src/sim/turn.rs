@@ -209,12 +209,7 @@ impl World {
                 Reply::Done => self.counters.transfers += 1,
                 _ => self.counters.transfers_given_up += 1,
             },
-            Asker::Mover => {}
-            Asker::Registration => {
-                if let Reply::Cluster(kvcore::cluster::ClusterOutcome::Done) = reply {
-                    self.counters.registrations += 1;
-                }
-            }
+            Asker::Operator(errand) => self.errand_done(errand, &reply)?,
             Asker::Script => {
                 self.answers.insert(to, reply);
             }

@@ -54,6 +54,8 @@ pub struct Deeds {
     pub pause_leader: u64,
     /// Kill a leader whose followers have synced what it has not.
     pub kill_leader_unsynced: u64,
+    /// Lose a node for good, with its disk, if everything can bear it.
+    pub lose: u64,
 }
 
 /// What a run is like.
@@ -83,8 +85,8 @@ pub struct Weather {
     pub deeds: Deeds,
     /// How long a node that was killed stays down.
     pub downtime: Range<u64>,
-    /// Time between steps of the operator who changes configurations; never if empty.
-    pub move_every: Range<u64>,
+    /// Time between orders of the operator who changes the membership; never if empty.
+    pub order_every: Range<u64>,
     /// Number of clients.
     pub clients: usize,
     /// How long a client waits between two requests.
@@ -112,7 +114,7 @@ impl Weather {
             deed_every: 0..0,
             deeds: Deeds::default(),
             downtime: 50 * MILLIS..2 * SECONDS,
-            move_every: 0..0,
+            order_every: 0..0,
             clients: 6,
             think: 2 * MILLIS..20 * MILLIS,
             chunk: MILLIS..5 * MILLIS,
@@ -140,7 +142,7 @@ impl Weather {
         Self {
             name: "storm",
             loss_per_mille: 50,
-            move_every: 100 * MILLIS..600 * MILLIS,
+            order_every: 100 * MILLIS..600 * MILLIS,
             deeds: Deeds {
                 kill: 3,
                 power: 5,
@@ -160,6 +162,7 @@ impl Weather {
                 kill_joint_leader: 2,
                 pause_leader: 2,
                 kill_leader_unsynced: 1,
+                lose: 1,
             },
             ..Self::rough()
         }
@@ -224,7 +227,7 @@ impl Weather {
     fn moves() -> Self {
         Self {
             name: "moves",
-            move_every: 20 * MILLIS..200 * MILLIS,
+            order_every: 20 * MILLIS..300 * MILLIS,
             deeds: Deeds {
                 kill_joint_leader: 5,
                 power: 2,
@@ -241,7 +244,7 @@ impl Weather {
     fn copies() -> Self {
         Self {
             name: "copies",
-            move_every: 100 * MILLIS..700 * MILLIS,
+            order_every: 100 * MILLIS..700 * MILLIS,
             chunk: 10 * MILLIS..100 * MILLIS,
             deed_every: 50 * MILLIS..400 * MILLIS,
             downtime: 10 * MILLIS..500 * MILLIS,
@@ -254,6 +257,40 @@ impl Weather {
             },
             think: MILLIS..8 * MILLIS,
             ..Self::rough()
+        }
+    }
+
+    /// Changes of membership, with failures far enough apart for plans to get somewhere.
+    #[must_use]
+    pub fn plans() -> Self {
+        Self {
+            name: "plans",
+            order_every: 100 * MILLIS..900 * MILLIS,
+            deed_every: 300 * MILLIS..3 * SECONDS,
+            downtime: 20 * MILLIS..4 * SECONDS,
+            deeds: Deeds {
+                kill: 2,
+                power: 4,
+                power_all: 1,
+                pause: 3,
+                isolate: 2,
+                cut_one_way: 3,
+                stall: 2,
+                break_copy: 3,
+                kill_joint_leader: 3,
+                ..Deeds::default()
+            },
+            length: 20 * SECONDS,
+            ..Self::rough()
+        }
+    }
+
+    /// Nodes are lost for good, one after the other.
+    fn losses() -> Self {
+        Self {
+            name: "losses",
+            deeds: Deeds { lose: 4, kill: 1, power: 2, cut_one_way: 2, ..Deeds::default() },
+            ..Self::plans()
         }
     }
 
@@ -296,6 +333,8 @@ impl Weather {
             Self::copies,
             Self::handovers,
             Self::restarts,
+            Self::plans,
+            Self::losses,
         ];
         let place = usize::try_from(seed % all.len() as u64).expect("a small number");
         all[place]()
@@ -311,6 +350,8 @@ pub struct Setup {
     pub founders: usize,
     /// Nodes that join as spares.
     pub spares: usize,
+    /// Zones that the nodes are in, in turn.
+    pub zones: usize,
     /// Number of partitions, as a power of two.
     pub partition_bits: u8,
     /// Number of keys that clients use.
@@ -329,13 +370,15 @@ impl Setup {
     pub fn of_seed(seed: u64) -> Self {
         let mut dice = Dice::new(seed ^ 0x0005_e70f_5eed);
         let weather = Weather::of_seed(seed);
-        let moving = !weather.move_every.is_empty();
+        let moving = !weather.order_every.is_empty();
         let founders = 3 + dice.index(if moving { 2 } else { 3 });
-        let spares = if moving { 1 + dice.index(2).min(5 - founders) } else { 0 };
+        let spares = if moving { 2 + dice.index(2) } else { 0 };
+        let zones = if moving { 2 + dice.index(3) } else { founders };
         Self {
             seed,
             founders,
             spares,
+            zones,
             partition_bits: if dice.chance(500) { 1 } else { 2 },
             keys: 3 + dice.index(4),
             weather,
@@ -350,6 +393,7 @@ impl Setup {
         Self {
             founders: 3,
             spares: 0,
+            zones: 3,
             partition_bits: 1,
             keys: 4,
             weather: Weather { clients: 0, ..Weather::calm() },

@@ -3,23 +3,25 @@
 //! Everything that is left to chance comes from the seed, and nothing else is: no wall clock, no
 //! order of a hash map, no thread. Time is that of the simulation, in nanoseconds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hasher;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use kvcore::cluster::ClusterState;
-use kvcore::group::{ReadTicket, Role};
+use kvcore::group::{GroupSummary, ReadTicket, Role};
 use kvcore::{Effect, Event, Generation, GroupId, LogIndex, ReplicaId, Reply, SyncId, Term};
+use placement::NodeId;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::cast::{Key, found_cluster, keys, node_id};
 use super::clients::{Answer, Attempt, Client, Request};
+use super::conduct::given_out;
 use super::dice::Dice;
 use super::disk::Disk;
-use super::mover::Mover;
 use super::network::{Network, Parcel};
 use super::node::{Clock, SimNode};
+use super::operator::Errand;
 use super::oracle::Oracle;
 use super::report::{Counters, Violation};
 use super::weather::{MICROS, MILLIS, SECONDS, Setup};
@@ -68,7 +70,7 @@ pub(crate) enum Happening {
     /// The nemesis acts.
     Nemesis,
     /// The operator acts.
-    Mover,
+    Operator,
 }
 
 /// What a read saw: a version and a value, or nothing.
@@ -93,11 +95,9 @@ pub(crate) enum Asker {
     /// A client.
     Client(Attempt),
     /// The operator.
-    Mover,
+    Operator(Errand),
     /// The nemesis, for a transfer.
     Transfer,
-    /// A registration.
-    Registration,
     /// A scripted test, which finds the answer under its number.
     Script,
 }
@@ -126,7 +126,11 @@ pub struct World {
     pub(super) clients: Vec<Client>,
     pub(super) requests: Vec<Request>,
     pub(super) asked: BTreeMap<u64, Asked>,
-    pub(super) mover: Mover,
+    /// Pairs of plans that were applied at once, and those of them of which one was taken.
+    pub(super) duels: u64,
+    pub(super) duels_won: BTreeSet<u64>,
+    /// Replicas that group 0 has given out, and where.
+    pub(super) given_out: BTreeSet<(GroupId, ReplicaId, NodeId)>,
     pub(super) leaders: BTreeMap<GroupId, ReplicaId>,
     pub(super) terms: BTreeMap<(GroupId, Term), ReplicaId>,
     pub(super) values: u64,
@@ -159,6 +163,8 @@ impl World {
             backlog: None,
             stalled_until: 0,
             down_until: 0,
+            lost: false,
+            wipes: 0,
         });
         let nodes: Vec<SimNode> = nodes.collect();
         let mut world = Self {
@@ -167,15 +173,17 @@ impl World {
             oracle: Oracle::new(&founding),
             counters: Counters::default(),
             clients: Client::all(setup.weather.clients),
-            mover: Mover::new(&founding),
             setup,
             nodes,
+            given_out: given_out(&founding).collect(),
             founding,
             keys,
             answers: BTreeMap::new(),
             dice,
             requests: Vec::new(),
             asked: BTreeMap::new(),
+            duels: 0,
+            duels_won: BTreeSet::new(),
             leaders: BTreeMap::new(),
             terms: BTreeMap::new(),
             values: 0,
@@ -197,8 +205,8 @@ impl World {
         if !world.setup.weather.deed_every.is_empty() {
             world.at(2 * SECONDS, Happening::Nemesis);
         }
-        if !world.setup.weather.move_every.is_empty() {
-            world.at(1500 * MILLIS, Happening::Mover);
+        if !world.setup.weather.order_every.is_empty() {
+            world.at(1500 * MILLIS, Happening::Operator);
         }
         world
     }
@@ -324,7 +332,7 @@ impl World {
             Happening::Cut { from, to, until } => self.network.cut(from, to, until),
             Happening::PowerFails { node, downtime } => self.power_fails(node, downtime),
             Happening::Nemesis => self.nemesis(),
-            Happening::Mover => self.mover_acts(),
+            Happening::Operator => self.operator_acts(),
         }
         Ok(())
     }
@@ -359,7 +367,7 @@ impl World {
             | Happening::Cut { .. }
             | Happening::PowerFails { .. }
             | Happening::Nemesis
-            | Happening::Mover => return Some(happening),
+            | Happening::Operator => return Some(happening),
         };
         match &mut self.nodes[node].backlog {
             Some(backlog) => {
@@ -394,6 +402,22 @@ impl World {
             (seen.role == Role::Leader).then_some((seen.term, number))
         });
         seen.max().map(|(_, number)| number)
+    }
+
+    /// The leader of a group, if it runs, with what it thinks of the group.
+    pub(super) fn leader_of(&self, group: GroupId) -> Option<(usize, GroupSummary)> {
+        let leader = self.leader(group)?;
+        if !self.nodes[leader].is_running() {
+            return None;
+        }
+        self.summary(leader, group).map(|summary| (leader, summary))
+    }
+
+    /// The replica of a group on a node.
+    #[must_use]
+    pub fn summary(&self, node: usize, group: GroupId) -> Option<GroupSummary> {
+        let process = self.nodes[node].process.as_ref()?;
+        process.core.summaries().into_iter().find(|it| it.group == group)
     }
 
     /// Carries out what a core wants, in order.

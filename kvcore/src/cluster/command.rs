@@ -1,7 +1,7 @@
 //! Commands of group 0's log and what they answer.
 
 use migration::{Advance, MoveId, PlanId, PlanKind, Signals, Step};
-use placement::{Change, Checksum, Epoch, NodeId, Token, Topology};
+use placement::{Change, Checksum, Epoch, NodeId, RingPlan, Token, Topology};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -94,6 +94,24 @@ pub struct PlanOrder {
     pub copies_min: u64,
     /// Now, in unix milliseconds.
     pub at_ms: u64,
+}
+
+impl PlanOrder {
+    /// The order that carries out a plan of staged changes.
+    #[must_use]
+    pub fn of(plan: &RingPlan, at_ms: u64) -> Self {
+        let parts = plan.parts(at_ms);
+        Self {
+            kind: PlanKind::Changes,
+            base_epoch: plan.base_epoch,
+            digest: plan.digest,
+            changes: plan.changes.clone(),
+            topology: parts.topology,
+            tokens: parts.tokens,
+            copies_min: plan.diff.copies_moved_min,
+            at_ms,
+        }
+    }
 }
 
 /// What a command did.

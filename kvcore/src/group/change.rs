@@ -8,9 +8,27 @@ use serde::{Deserialize, Serialize};
 use super::replica::Replica;
 use super::turn::Turn;
 use crate::codec;
-use crate::event::{ConfigurationChange, NotLeader, Refusal, Reply};
 use crate::ids::{LogIndex, ReplicaId, Revision};
 use crate::storage::{Configuration, Member};
+
+/// A change of a group's configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ConfigurationChange {
+    /// Add a replica as learner.
+    AddLearner(Member),
+    /// Enter a joint configuration in which `promote` vote and `demote` are on their way to being
+    /// learners.
+    Swap {
+        /// Learners that become voters.
+        promote: Vec<ReplicaId>,
+        /// Voters that become learners.
+        demote: Vec<ReplicaId>,
+    },
+    /// Leave the joint configuration.
+    LeaveJoint,
+    /// Remove a learner.
+    Remove(ReplicaId),
+}
 
 /// What a change carries beside raft-rs's own form of it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -22,35 +40,30 @@ pub(crate) struct ChangeContext {
 }
 
 impl<R> Replica<R> {
-    /// Proposes a change of the configuration, made under a view of this revision.
+    /// Proposes a change of the configuration, made under a view of this revision, if this leader
+    /// may and the configuration allows it now.
     pub fn propose_change(
         &mut self,
         change: &ConfigurationChange,
         revision: Revision,
-        reply: Option<R>,
-        turn: &mut Turn<'_, R>,
+        turn: &Turn<'_, R>,
     ) {
-        if !self.is_leader() || !self.may_serve(turn) {
-            let leader = if self.is_leader() { None } else { self.leader_node() };
-            turn.reply_all(reply, &Reply::NotLeader(NotLeader { leader }));
-            return;
-        }
-        let fits = self.fits(change)
+        let may = self.is_leader()
+            && self.may_serve(turn)
+            && self.fits(change)
             && !self.raw.raft.has_pending_conf()
             && !self.leadership.is_transferring();
-        let proposed = fits && {
-            let mut context = ChangeContext { added: Vec::new(), revision };
-            let mut raft = to_raft(change, turn.faults.learner_counts);
-            if let ConfigurationChange::AddLearner(member) = change {
-                context.added.push(*member);
-            }
-            raft.context = codec::encode(&context).into();
-            self.raw.propose_conf_change(Vec::new(), raft).is_ok()
-        };
-        if proposed {
-            self.note_proposal(vec![reply]);
-        } else {
-            turn.reply_all(reply, &Reply::Refused(Refusal::NotNow));
+        if !may {
+            return;
+        }
+        let mut context = ChangeContext { added: Vec::new(), revision };
+        let mut raft = to_raft(change, turn.faults.learner_counts);
+        if let ConfigurationChange::AddLearner(member) = change {
+            context.added.push(*member);
+        }
+        raft.context = codec::encode(&context).into();
+        if self.raw.propose_conf_change(Vec::new(), raft).is_ok() {
+            self.note_proposal(vec![None]);
         }
     }
 

@@ -19,6 +19,7 @@ mod truncate;
 mod turn;
 mod verify;
 
+pub(crate) use change::ConfigurationChange;
 pub use copies::CopyState;
 pub use gate::{ReadGate, ReadTicket};
 pub(crate) use propose::Work;

@@ -324,17 +324,6 @@ impl<R> Core<R> {
                 self.digest_computed(group, index, digest, turn);
             }
             Event::AdoptView(state) => self.adopt_view(state, turn),
-            Event::ChangeConfiguration { group, change, reply } => match self.touch(group) {
-                Some(replica) => {
-                    let revision = replica.configuration().revision;
-                    replica.propose_change(&change, revision, Some(reply), turn);
-                }
-                None => turn.reply(reply, Reply::Refused(Refusal::NoReplica)),
-            },
-            Event::CreateReplica { group, replica, rank } => {
-                self.create_later_replica(group, replica, rank, turn);
-            }
-            Event::EndReplica { group, replica } => self.bar_replica(group, replica, turn),
             Event::TransferLeadership { group, to, reply } => match self.touch(group) {
                 Some(replica) => {
                     let member = replica.configuration().members.iter().find(|it| it.node == to);

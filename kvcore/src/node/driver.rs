@@ -12,9 +12,9 @@ use placement::{NodeId, PartitionId};
 
 use super::core::Core;
 use crate::cluster::ClusterState;
-use crate::event::{ConfigurationChange, Effect};
+use crate::event::Effect;
 use crate::faults::Hold;
-use crate::group::{RANK_MAX, Replica, Turn};
+use crate::group::{ConfigurationChange, RANK_MAX, Replica, Turn};
 use crate::ids::{GroupId, LogIndex, ReplicaId};
 use crate::message::{GroupReport, PeerMessage};
 use crate::time::Time;
@@ -203,7 +203,7 @@ impl<R> Core<R> {
                 return;
             }
         };
-        replica.propose_change(&change, revision, None, turn);
+        replica.propose_change(&change, revision, turn);
     }
 
     /// Whether a test holds this step back.

@@ -153,7 +153,6 @@ fn into_reply(event: Event<ReplyTo>) -> Option<ReplyTo> {
         Event::Write { reply, .. }
         | Event::Read { reply, .. }
         | Event::Cluster { reply, .. }
-        | Event::ChangeConfiguration { reply, .. }
         | Event::TransferLeadership { reply, .. } => Some(reply),
         Event::Peer { .. }
         | Event::RenewLease { .. }
@@ -166,8 +165,6 @@ fn into_reply(event: Event<ReplyTo>) -> Option<ReplyTo> {
         | Event::RetryCopies
         | Event::DigestComputed { .. }
         | Event::AdoptView(_)
-        | Event::CreateReplica { .. }
-        | Event::EndReplica { .. }
         | Event::HandOver
         | Event::Misrouted { .. }
         | Event::Hold(_) => None,

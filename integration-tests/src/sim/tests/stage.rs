@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use kvcore::event::ConfigurationChange;
 use kvcore::group::Role;
-use kvcore::storage::Member;
 use kvcore::store::{Command, Condition, Record, WriteOutcome};
 use kvcore::{Event, GroupId, ReplicaId, Reply, Version};
 use placement::PartitionId;
@@ -131,26 +129,6 @@ impl Stage {
     pub fn transfer(&mut self, from: usize, to: usize) -> u64 {
         let to = self.world.nodes[to].id;
         self.ask(from, |reply| Event::TransferLeadership { group: group(), to, reply })
-    }
-
-    pub fn change(&mut self, leader: usize, change: ConfigurationChange) -> u64 {
-        self.ask(leader, |reply| Event::ChangeConfiguration { group: group(), change, reply })
-    }
-
-    /// Makes a change and waits for it.
-    pub fn changed(&mut self, change: ConfigurationChange) {
-        let leader = self.leader();
-        let request = self.change(leader, change);
-        assert_eq!(self.await_answer(request), Reply::Done);
-    }
-
-    /// Creates a replica on a node and adds it as a learner.
-    pub fn add_learner(&mut self, node: usize) -> ReplicaId {
-        let replica = self.world.fresh_replica();
-        self.world.tell(node, Event::CreateReplica { group: group(), replica, rank: 3 });
-        let member = Member { replica, node: self.world.nodes[node].id };
-        self.changed(ConfigurationChange::AddLearner(member));
-        replica
     }
 
     /// What a node's store has under a key.
