@@ -15,6 +15,7 @@
 mod any_node;
 mod disk_stall;
 mod garbage;
+mod kill_matrix;
 mod leader_killed;
 mod leaving;
 mod linearizable;
