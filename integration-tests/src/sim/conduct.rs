@@ -166,7 +166,10 @@ impl World {
         if holds && verified {
             return Ok(());
         }
-        let seen = format!("group {group}: {owners:?} are not verified voters, yet {it:?} retires");
+        let seen = format!(
+            "group {group}: {owners:?} are not verified voters ({holds}, {verified}), yet {it:?} retires; {:?}",
+            self.oracle.configuration(group)
+        );
         Err(Violation::new("I9", seen))
     }
 
@@ -252,7 +255,8 @@ fn i6_epochs_go_up_by_one(before: &ClusterState, after: &ClusterState) -> Result
     if known && added as u64 == gone_up && gone_up <= 1 && after.check().is_ok() {
         return Ok(());
     }
-    let seen = format!("from {:?} to {:?}", before.history, after.history);
+    let check = after.check();
+    let seen = format!("{check:?}, from {:?} to {:?}", before.history, after.history);
     Err(Violation::new("I6", seen))
 }
 

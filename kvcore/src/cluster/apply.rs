@@ -69,6 +69,7 @@ fn change_plans(
         ClusterCommand::NoteSignals { plan, signals, at_ms } => {
             plans::note_signals(state, plan, signals, at_ms)
         }
+        ClusterCommand::GiveUp(node) => plans::give_up(state, node),
         ClusterCommand::Register(_)
         | ClusterCommand::SetHealth(_)
         | ClusterCommand::Truncate { .. }
@@ -93,8 +94,8 @@ fn register(state: &mut ClusterState, registration: Registration) -> ClusterOutc
     let health = match state.nodes.get(&registration.id) {
         Some(known) if known.registration == registration => return ClusterOutcome::Done,
         Some(known) => {
-            let owns = state.replicas.iter().flatten().any(|member| member.node == registration.id);
-            if owns && known.registration.zone != registration.zone {
+            let is_needed = state.is_needed(registration.id);
+            if is_needed && known.registration.zone != registration.zone {
                 return ClusterOutcome::Refused(ClusterRefusal::ZoneInUse {
                     node: registration.id,
                     zone: known.registration.zone.to_string(),

@@ -73,6 +73,9 @@ pub enum ClusterCommand {
         /// Now, in unix milliseconds.
         at_ms: u64,
     },
+    /// Give up a node that is in no ring and will not come back: nobody waits for its word that its
+    /// data is gone, and its identity is barred.
+    GiveUp(NodeId),
 }
 
 /// A plan to be applied: the ring was computed before, from this base and these changes.
@@ -199,6 +202,18 @@ pub enum ClusterRefusal {
     IllegalRing {
         /// Why.
         reason: String,
+    },
+    /// The directory does not have the node.
+    #[error("there is no node {node}")]
+    NoSuchNode {
+        /// The node.
+        node: NodeId,
+    },
+    /// The node is part of the ring in force, or of the one that a plan leads to.
+    #[error("node {node} is part of the ring, or of the one that is being made: remove it by a plan")]
+    InRing {
+        /// The node.
+        node: NodeId,
     },
     /// Moves are not verified.
     #[error("plan {plan} is not ready to be published: {reason}")]

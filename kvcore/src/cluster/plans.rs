@@ -9,7 +9,7 @@ use migration::{
 };
 use placement::{
     CHANGES_MAX, Change, Checksum, Epoch, NodeId, PartitionDiff, PartitionId, Ring, RingDiff,
-    RingSnapshot, SnapshotParts,
+    RingSnapshot, SnapshotParts, Topology,
 };
 
 use super::command::{ClusterOutcome, ClusterRefusal, PlanOrder};
@@ -46,6 +46,7 @@ pub(super) fn apply_order(state: &mut ClusterState, order: PlanOrder) -> Applied
     let repairs = !order.changes.is_empty()
         && order.changes.iter().all(|change| matches!(change, Change::Remove(_)));
     make_room(state, &order, repairs)?;
+    check_nodes(state, &order.topology)?;
     let illegal = |reason: String| ClusterRefusal::IllegalRing { reason };
     let target = next_ring(state, &order.topology, &order.tokens, order.at_ms)
         .map_err(|error| illegal(error.to_string()))?;
@@ -88,6 +89,19 @@ pub(super) fn apply_order(state: &mut ClusterState, order: PlanOrder) -> Applied
 
 fn is_same_draft(ordered: &[Change], draft: &[Change]) -> bool {
     ordered.len() == draft.len() && draft.iter().all(|change| ordered.contains(change))
+}
+
+/// A ring is made of nodes of the directory alone, and never of one that was given up.
+fn check_nodes(state: &ClusterState, topology: &Topology) -> Result<(), ClusterRefusal> {
+    for node in topology.nodes().iter().map(|spec| spec.id) {
+        if state.departed.get(&node).is_some_and(|departure| departure.is_lost) {
+            return Err(ClusterRefusal::Barred { node });
+        }
+        if !state.nodes.contains_key(&node) {
+            return Err(ClusterRefusal::NoSuchNode { node });
+        }
+    }
+    Ok(())
 }
 
 /// Refuses an order while another plan is not serving; a repair goes first.
@@ -149,11 +163,13 @@ fn moves_of(
             Some(place) => Some(lost.remove(place)),
             None => None,
         };
-        let gain = returning(state, number, *node, now_ms).unwrap_or_else(|| Member {
-            replica: new_replica(state),
-            node: *node,
+        moves.push(match returning(state, number, *node, now_ms) {
+            Some(gain) => Move::back_to(number, gain, lose, now_ms),
+            None => {
+                let gain = Member { replica: new_replica(state), node: *node };
+                Move::new(number, Some(gain), lose, now_ms)
+            }
         });
-        moves.push(Move::new(number, Some(gain), lose, now_ms));
     }
     for it in moves.iter_mut().filter(|it| it.lose.is_none()) {
         if !lost.is_empty() {
@@ -219,7 +235,7 @@ fn new_replica(state: &mut ClusterState) -> ReplicaId {
 
 fn next_ring(
     state: &ClusterState,
-    topology: &placement::Topology,
+    topology: &Topology,
     tokens: &[placement::Token],
     activated_at_ms: u64,
 ) -> Result<RingSnapshot, placement::SnapshotError> {
@@ -397,13 +413,16 @@ pub(super) fn note_signals(
     at_ms: u64,
 ) -> Applied {
     let partitions = state.ring.partition_bits().count();
+    let cleared = state.plan(id).is_some_and(|plan| {
+        plan.leaving().all(|node| !state.open_moves().any(|it| it.is_on(node)))
+    });
     let plan = plan_mut(state, id)?;
     let Phase::Published { epoch, .. } = plan.phase else {
         let phase = plan.phase.name().to_owned();
         return Err(ClusterRefusal::WrongPhase { plan: id, phase });
     };
     plan.signals = Some(signals);
-    if signals.pass(partitions) && plan.moves.iter().all(Move::is_over) {
+    if signals.pass(partitions) && cleared && plan.moves.iter().all(Move::is_over) {
         plan.phase = Phase::Finished { epoch, at_ms };
         plan.base = None;
         let left: Vec<(NodeId, bool)> = {
@@ -417,16 +436,39 @@ pub(super) fn note_signals(
     Ok(ClusterOutcome::Done)
 }
 
+/// Gives up a node that is in no ring.
+pub(super) fn give_up(state: &mut ClusterState, node: NodeId) -> Applied {
+    if !state.nodes.contains_key(&node) {
+        return Err(ClusterRefusal::NoSuchNode { node });
+    }
+    if state.is_needed(node) {
+        return Err(ClusterRefusal::InRing { node });
+    }
+    let epoch = state.epoch();
+    depart(state, node, true, epoch);
+    Ok(ClusterOutcome::Done)
+}
+
 /// Takes a node that owns nothing any more out of the directory.
 fn depart(state: &mut ClusterState, node: NodeId, is_lost: bool, epoch: Epoch) {
-    let returned = state.ring.topology().get(node).is_some();
-    if returned || state.group0.iter().any(|member| member.node == node) {
+    if state.is_needed(node) {
         return;
+    }
+    if is_lost {
+        wait_no_more(state, node);
     }
     if let Some(record) = state.nodes.remove(&node) {
         let name = record.registration.name;
         state.departed.insert(node, Departure { name, is_lost, epoch });
         state.directory_revision += 1;
+    }
+}
+
+/// A node that is lost will not say that its copies are destroyed.
+fn wait_no_more(state: &mut ClusterState, node: NodeId) {
+    for it in state.plans.iter_mut().flat_map(|plan| &mut plan.moves) {
+        it.lose_is_dead |= it.lose.is_some_and(|lose| lose.node == node);
+        it.residue = it.residue.filter(|residue| residue.node != node);
     }
 }
 
@@ -459,6 +501,7 @@ pub fn rollback_order(
         let phase = plan.phase.name().to_owned();
         return Err(ClusterRefusal::WrongPhase { plan: of, phase });
     };
+    check_nodes(state, base.topology())?;
     let named = [state.ring.checksum(), base.checksum()].map(|it| it.as_u128().to_be_bytes());
     Ok(PlanOrder {
         kind: PlanKind::Rollback(of),

@@ -154,6 +154,15 @@ impl ClusterState {
             })
     }
 
+    /// Whether a node is part of the ring in force, of the one that a plan leads to, or of group 0.
+    #[must_use]
+    pub fn is_needed(&self, node: NodeId) -> bool {
+        let comes = |plan: &Plan| plan.is_moving() && plan.topology.get(node).is_some();
+        self.ring.topology().get(node).is_some()
+            || self.plans.iter().any(comes)
+            || self.group0.iter().any(|member| member.node == node)
+    }
+
     /// The plan of this id, if it is still on record.
     #[must_use]
     pub fn plan(&self, id: PlanId) -> Option<&Plan> {
