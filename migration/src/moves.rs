@@ -88,14 +88,15 @@ impl Move {
         }
     }
 
-    /// The replica that must receive the log although it does not vote.
-    #[must_use]
-    pub fn learner(&self) -> Option<Member> {
-        match self.stage.step()? {
-            Step::Copying | Step::CatchingUp | Step::Verified => self.gain,
-            Step::Swapping | Step::Serving => self.lose,
-            Step::Pending | Step::Retiring => None,
-        }
+    /// The replicas that must receive the log unless they vote: the one that comes from its copy on,
+    /// the one that goes until it is retired.
+    pub fn followers(&self) -> impl Iterator<Item = Member> + use<> {
+        let (gain, lose) = match self.stage.step() {
+            Some(Step::Copying | Step::CatchingUp | Step::Verified) => (self.gain, self.lose),
+            Some(Step::Pending | Step::Swapping | Step::Serving) => (None, self.lose),
+            Some(Step::Retiring) | None => (None, None),
+        };
+        gain.into_iter().chain(lose)
     }
 
     /// The replica that is to be destroyed.

@@ -25,7 +25,9 @@ pub(super) fn given_out(
         let group = GroupId::of_partition(it.partition);
         it.gain.into_iter().chain(it.lose).map(move |member| (group, member.replica, member.node))
     });
-    members.chain(moving)
+    let former = state.group0_former.iter();
+    let former = former.map(|member| (GroupId::CLUSTER, member.replica, member.node));
+    members.chain(moving).chain(former)
 }
 
 impl World {
@@ -35,6 +37,9 @@ impl World {
         before: &ClusterState,
         after: &ClusterState,
     ) -> Result<(), Violation> {
+        if before == after {
+            return Ok(());
+        }
         self.given_out.extend(given_out(after));
         count(before, after, &mut self.counters);
         i6_epochs_go_up_by_one(before, after)?;

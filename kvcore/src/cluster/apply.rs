@@ -29,8 +29,8 @@ pub fn apply(
             (ClusterOutcome::Done, false)
         }
         ClusterCommand::Truncate { through } => (ClusterOutcome::Truncate(through), false),
-        ClusterCommand::Advance { moves, at_ms } => {
-            let changed = plans::advance(state, moves, at_ms);
+        ClusterCommand::Advance { epoch, moves, at_ms } => {
+            let changed = epoch == state.epoch() && plans::advance(state, moves, at_ms);
             (ClusterOutcome::Done, changed)
         }
         other => match change_plans(state, other) {
@@ -70,6 +70,7 @@ fn change_plans(
             plans::note_signals(state, plan, signals, at_ms)
         }
         ClusterCommand::GiveUp(node) => plans::give_up(state, node),
+        ClusterCommand::RetireGroup0 { epoch } => plans::retire_group0(state, epoch),
         ClusterCommand::Register(_)
         | ClusterCommand::SetHealth(_)
         | ClusterCommand::Truncate { .. }

@@ -27,8 +27,11 @@ pub enum ClusterCommand {
     ClearDraft,
     /// Make a plan of the draft, or of a way back.
     Apply(Box<PlanOrder>),
-    /// Take moves on. Those that are not in the step named are left as they are.
+    /// Take moves on, as judged under an epoch. Those that are not in the step named are left as
+    /// they are, and all of them in another epoch.
     Advance {
+        /// The epoch whose owners they were held against.
+        epoch: Epoch,
         /// The moves, the step each is expected in, and what is logged about it.
         moves: Vec<(MoveId, Option<Step>, Advance)>,
         /// Now, in unix milliseconds.
@@ -76,6 +79,11 @@ pub enum ClusterCommand {
     /// Give up a node that is in no ring and will not come back: nobody waits for its word that its
     /// data is gone, and its identity is barred.
     GiveUp(NodeId),
+    /// The former voters of group 0 have no place any more: its new ones, chosen in this epoch, vote.
+    RetireGroup0 {
+        /// The epoch.
+        epoch: Epoch,
+    },
 }
 
 /// A plan to be applied: the ring was computed before, from this base and these changes.
