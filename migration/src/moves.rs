@@ -1,6 +1,6 @@
 //! The durable record of one move.
 
-use placement::PartitionId;
+use placement::{NodeId, PartitionId};
 use serde::{Deserialize, Serialize};
 
 use crate::gate::Gate;
@@ -64,20 +64,39 @@ impl Move {
         }
     }
 
+    /// A move to a replica that still follows: it waits for no turn, since nothing is copied, and it
+    /// is never without its place in the group.
+    #[must_use]
+    pub fn back_to(partition: PartitionId, gain: Member, lose: Option<Member>, now_ms: u64) -> Self {
+        let stage = Stage::Running(Step::Copying);
+        Self { stage, ..Self::new(partition, Some(gain), lose, now_ms) }
+    }
+
     /// Whether nothing of the move is left: it has ended and no replica of it waits to be destroyed.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.stage.is_ended() && self.residue.is_none()
     }
 
-    /// The replica that must receive the log although it does not vote.
+    /// Whether the move has, or had and has not destroyed, a replica on a node.
     #[must_use]
-    pub fn learner(&self) -> Option<Member> {
-        match self.stage.step()? {
-            Step::Copying | Step::CatchingUp | Step::Verified => self.gain,
-            Step::Swapping | Step::Serving => self.lose,
-            Step::Pending | Step::Retiring => None,
+    pub fn is_on(&self, node: NodeId) -> bool {
+        let here = |member: &Option<Member>| member.is_some_and(|it| it.node == node);
+        match self.stage.is_ended() {
+            true => here(&self.residue),
+            false => here(&self.gain) || here(&self.lose),
         }
+    }
+
+    /// The replicas that must receive the log unless they vote: the one that comes from its copy on,
+    /// the one that goes until it is retired.
+    pub fn followers(&self) -> impl Iterator<Item = Member> + use<> {
+        let (gain, lose) = match self.stage.step() {
+            Some(Step::Copying | Step::CatchingUp | Step::Verified) => (self.gain, self.lose),
+            Some(Step::Pending | Step::Swapping | Step::Serving) => (None, self.lose),
+            Some(Step::Retiring) | None => (None, None),
+        };
+        gain.into_iter().chain(lose)
     }
 
     /// The replica that is to be destroyed.

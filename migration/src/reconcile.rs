@@ -24,7 +24,7 @@ impl Wanted {
     /// What the published owners of a partition and its moves ask for.
     pub fn of<'a>(owners: &[Member], moves: impl Iterator<Item = &'a Move>) -> Self {
         let mut learners: Vec<Member> = Vec::new();
-        for learner in moves.filter_map(Move::learner) {
+        for learner in moves.flat_map(Move::followers) {
             if !owners.contains(&learner) && !learners.contains(&learner) {
                 learners.push(learner);
             }

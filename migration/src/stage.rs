@@ -3,7 +3,8 @@
 //! ```text
 //! pending -> copying -> catching_up -> verified -> [published] -> swapping -> serving -> retiring -> done
 //!                ^-------------'------------'          blocked: from any step and back
-//!             pending .. verified -> aborted           swapping -> aborted when a repair supersedes it
+//!             pending .. verified -> aborted           swapping -> aborted when a repair supersedes it,
+//!                                                                  and back when that is given up
 //! ```
 
 use std::fmt;
@@ -174,6 +175,8 @@ pub enum Transition {
     Unblock,
     /// The move is given up.
     Abort(AbortReason),
+    /// The plan that took the move over was given up: it goes on as before.
+    Reinstate,
 }
 
 /// A transition that does not fit the stage.
@@ -221,6 +224,9 @@ impl Stage {
         use Step::{CatchingUp, Copying, Pending, Retiring, Serving, Swapping, Verified};
         let out_of_order =
             || OutOfOrder { stage: self.clone(), transition: transition.clone() };
+        if let (Self::Aborted(AbortReason::Superseded(_)), Transition::Reinstate) = (self, transition) {
+            return Ok(Self::Running(Swapping));
+        }
         let step = self.step().ok_or_else(out_of_order)?;
         let next = match (step, transition) {
             (Pending, Transition::Admit) => Self::Running(Copying),

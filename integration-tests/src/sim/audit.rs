@@ -83,13 +83,12 @@ impl World {
             {
                 self.counters.configuration_changes += 1;
             }
-            let cluster = self.oracle.cluster().filter(|_| group == GroupId::CLUSTER).cloned();
             let is_news = index > self.oracle.last(group);
             self.oracle.applied(group, &entry)?;
-            if let (Some(before), Some(after), true) =
-                (cluster, self.oracle.cluster().cloned(), is_news)
-            {
-                self.audit_plans(&before, &after)?;
+            if is_news && group == GroupId::CLUSTER {
+                for pair in self.oracle.cluster_steps().windows(2) {
+                    self.audit_plans(&pair[0], &pair[1])?;
+                }
             }
         }
         i10_data_moves_by_snapshots_alone(number, summary, before, installed)?;

@@ -25,7 +25,9 @@ pub(super) fn given_out(
         let group = GroupId::of_partition(it.partition);
         it.gain.into_iter().chain(it.lose).map(move |member| (group, member.replica, member.node))
     });
-    members.chain(moving)
+    let former = state.group0_former.iter();
+    let former = former.map(|member| (GroupId::CLUSTER, member.replica, member.node));
+    members.chain(moving).chain(former)
 }
 
 impl World {
@@ -35,6 +37,9 @@ impl World {
         before: &ClusterState,
         after: &ClusterState,
     ) -> Result<(), Violation> {
+        if before == after {
+            return Ok(());
+        }
         self.given_out.extend(given_out(after));
         count(before, after, &mut self.counters);
         i6_epochs_go_up_by_one(before, after)?;
@@ -166,7 +171,10 @@ impl World {
         if holds && verified {
             return Ok(());
         }
-        let seen = format!("group {group}: {owners:?} are not verified voters, yet {it:?} retires");
+        let seen = format!(
+            "group {group}: {owners:?} are not verified voters ({holds}, {verified}), yet {it:?} retires; {:?}",
+            self.oracle.configuration(group)
+        );
         Err(Violation::new("I9", seen))
     }
 
@@ -252,7 +260,8 @@ fn i6_epochs_go_up_by_one(before: &ClusterState, after: &ClusterState) -> Result
     if known && added as u64 == gone_up && gone_up <= 1 && after.check().is_ok() {
         return Ok(());
     }
-    let seen = format!("from {:?} to {:?}", before.history, after.history);
+    let check = after.check();
+    let seen = format!("{check:?}, from {:?} to {:?}", before.history, after.history);
     Err(Violation::new("I6", seen))
 }
 

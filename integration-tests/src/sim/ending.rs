@@ -112,7 +112,8 @@ impl World {
         if let Some(plan) = state.plans.iter().find(|plan| !plan.is_over()) {
             let moves: Vec<_> = plan.moves.iter().filter(|it| !it.is_over()).collect();
             return Some(format!(
-                "plan {} is {} with signals {:?}, paused {}, {moves:?}, health {:?}",
+                "group 0 {:?}, plan {} is {} with signals {:?}, paused {}, {moves:?}, health {:?}",
+                state.group0,
                 plan.id,
                 plan.phase.name(),
                 plan.signals,

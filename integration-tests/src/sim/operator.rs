@@ -205,6 +205,8 @@ impl World {
             self.apply(leader, view, &[change], Errand::Apply);
         } else if open.iter().any(|id| coming(*id)) {
             self.stop_plan(leader, view);
+        } else if let Some(id) = open.into_iter().find(|id| view.nodes.contains_key(id)) {
+            self.order(leader, ClusterCommand::GiveUp(id));
         } else if self.clearing && !view.draft.is_empty() {
             self.order(leader, ClusterCommand::ClearDraft);
         }

@@ -40,6 +40,8 @@ struct Group {
     state: PartitionState,
     records: BTreeMap<Bytes, Bytes>,
     cluster: Option<Arc<ClusterState>>,
+    /// The states between the commands of the last entry, the one before it first.
+    steps: Vec<Arc<ClusterState>>,
 }
 
 /// The reference.
@@ -121,9 +123,11 @@ impl Oracle {
             if normal {
                 let commands: Vec<ClusterCommand> =
                     codec::decode(&entry.data).map_err(malformed)?;
+                known.steps = vec![Arc::clone(state)];
                 for command in commands {
                     let next = Arc::make_mut(state);
                     let _ = cluster::apply(next, Revision(entry.index), command);
+                    known.steps.push(Arc::clone(state));
                 }
             }
             let digest = digest_of_cluster(state);
@@ -239,6 +243,12 @@ impl Oracle {
     pub fn configuration(&self, group: GroupId) -> Option<&Configuration> {
         let known = self.groups.get(&group)?;
         known.configurations.last_key_value().map(|(_, last)| last)
+    }
+
+    /// The cluster states that the last entry of group 0 led through, the one before it first.
+    #[must_use]
+    pub fn cluster_steps(&self) -> Vec<Arc<ClusterState>> {
+        self.groups.get(&GroupId::CLUSTER).map_or(Vec::new(), |known| known.steps.clone())
     }
 
     /// The cluster state after everything committed.

@@ -29,8 +29,8 @@ pub fn apply(
             (ClusterOutcome::Done, false)
         }
         ClusterCommand::Truncate { through } => (ClusterOutcome::Truncate(through), false),
-        ClusterCommand::Advance { moves, at_ms } => {
-            let changed = plans::advance(state, moves, at_ms);
+        ClusterCommand::Advance { epoch, moves, at_ms } => {
+            let changed = epoch == state.epoch() && plans::advance(state, moves, at_ms);
             (ClusterOutcome::Done, changed)
         }
         other => match change_plans(state, other) {
@@ -69,6 +69,8 @@ fn change_plans(
         ClusterCommand::NoteSignals { plan, signals, at_ms } => {
             plans::note_signals(state, plan, signals, at_ms)
         }
+        ClusterCommand::GiveUp(node) => plans::give_up(state, node),
+        ClusterCommand::RetireGroup0 { epoch } => plans::retire_group0(state, epoch),
         ClusterCommand::Register(_)
         | ClusterCommand::SetHealth(_)
         | ClusterCommand::Truncate { .. }
@@ -93,8 +95,8 @@ fn register(state: &mut ClusterState, registration: Registration) -> ClusterOutc
     let health = match state.nodes.get(&registration.id) {
         Some(known) if known.registration == registration => return ClusterOutcome::Done,
         Some(known) => {
-            let owns = state.replicas.iter().flatten().any(|member| member.node == registration.id);
-            if owns && known.registration.zone != registration.zone {
+            let is_needed = state.is_needed(registration.id);
+            if is_needed && known.registration.zone != registration.zone {
                 return ClusterOutcome::Refused(ClusterRefusal::ZoneInUse {
                     node: registration.id,
                     zone: known.registration.zone.to_string(),

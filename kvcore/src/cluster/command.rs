@@ -27,8 +27,11 @@ pub enum ClusterCommand {
     ClearDraft,
     /// Make a plan of the draft, or of a way back.
     Apply(Box<PlanOrder>),
-    /// Take moves on. Those that are not in the step named are left as they are.
+    /// Take moves on, as judged under an epoch. Those that are not in the step named are left as
+    /// they are, and all of them in another epoch.
     Advance {
+        /// The epoch whose owners they were held against.
+        epoch: Epoch,
         /// The moves, the step each is expected in, and what is logged about it.
         moves: Vec<(MoveId, Option<Step>, Advance)>,
         /// Now, in unix milliseconds.
@@ -72,6 +75,14 @@ pub enum ClusterCommand {
         signals: Signals,
         /// Now, in unix milliseconds.
         at_ms: u64,
+    },
+    /// Give up a node that is in no ring and will not come back: nobody waits for its word that its
+    /// data is gone, and its identity is barred.
+    GiveUp(NodeId),
+    /// The former voters of group 0 have no place any more: its new ones, chosen in this epoch, vote.
+    RetireGroup0 {
+        /// The epoch.
+        epoch: Epoch,
     },
 }
 
@@ -199,6 +210,18 @@ pub enum ClusterRefusal {
     IllegalRing {
         /// Why.
         reason: String,
+    },
+    /// The directory does not have the node.
+    #[error("there is no node {node}")]
+    NoSuchNode {
+        /// The node.
+        node: NodeId,
+    },
+    /// The node is part of the ring in force, or of the one that a plan leads to.
+    #[error("node {node} is part of the ring, or of the one that is being made: remove it by a plan")]
+    InRing {
+        /// The node.
+        node: NodeId,
     },
     /// Moves are not verified.
     #[error("plan {plan} is not ready to be published: {reason}")]

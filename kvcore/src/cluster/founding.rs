@@ -121,6 +121,7 @@ pub fn found(founding: &Founding) -> Result<ClusterState, FoundingError> {
         directory_revision: 1,
         replicas,
         group0,
+        group0_former: Vec::new(),
         next_replica: ReplicaId(next_replica),
         settings: ClusterSettings::new(founding.policy, founding.vnodes_per_node),
         draft: Vec::new(),

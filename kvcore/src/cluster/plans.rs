@@ -9,7 +9,7 @@ use migration::{
 };
 use placement::{
     CHANGES_MAX, Change, Checksum, Epoch, NodeId, PartitionDiff, PartitionId, Ring, RingDiff,
-    RingSnapshot, SnapshotParts,
+    RingSnapshot, SnapshotParts, Topology,
 };
 
 use super::command::{ClusterOutcome, ClusterRefusal, PlanOrder};
@@ -46,6 +46,7 @@ pub(super) fn apply_order(state: &mut ClusterState, order: PlanOrder) -> Applied
     let repairs = !order.changes.is_empty()
         && order.changes.iter().all(|change| matches!(change, Change::Remove(_)));
     make_room(state, &order, repairs)?;
+    check_nodes(state, &order.topology)?;
     let illegal = |reason: String| ClusterRefusal::IllegalRing { reason };
     let target = next_ring(state, &order.topology, &order.tokens, order.at_ms)
         .map_err(|error| illegal(error.to_string()))?;
@@ -90,6 +91,19 @@ fn is_same_draft(ordered: &[Change], draft: &[Change]) -> bool {
     ordered.len() == draft.len() && draft.iter().all(|change| ordered.contains(change))
 }
 
+/// A ring is made of nodes of the directory alone, and never of one that was given up.
+fn check_nodes(state: &ClusterState, topology: &Topology) -> Result<(), ClusterRefusal> {
+    for node in topology.nodes().iter().map(|spec| spec.id) {
+        if state.departed.get(&node).is_some_and(|departure| departure.is_lost) {
+            return Err(ClusterRefusal::Barred { node });
+        }
+        if !state.nodes.contains_key(&node) {
+            return Err(ClusterRefusal::NoSuchNode { node });
+        }
+    }
+    Ok(())
+}
+
 /// Refuses an order while another plan is not serving; a repair goes first.
 fn make_room(
     state: &ClusterState,
@@ -116,12 +130,25 @@ fn make_room(
 fn supersede_moving(state: &mut ClusterState, by: PlanId, order: &PlanOrder) -> Vec<Change> {
     let lost: Vec<NodeId> = order.changes.iter().flat_map(Change::nodes).collect();
     let mut restaged = Vec::new();
-    for plan in state.plans.iter_mut().filter(|plan| plan.is_moving()) {
-        plan.abort(&AbortReason::Superseded(by), order.at_ms);
+    let moving = state.plans.iter().filter(|plan| plan.is_moving()).map(|plan| plan.id);
+    for id in moving.collect::<Vec<_>>() {
+        abort(state, id, &AbortReason::Superseded(by), order.at_ms);
         let unaffected = |change: &&Change| change.nodes().all(|node| !lost.contains(&node));
+        let plan = state.plan(id).expect("it was found above");
         restaged.extend(plan.changes.iter().filter(unaffected).cloned());
     }
     restaged
+}
+
+/// Gives a plan up that is not published; moves of a published one that it took over go on.
+fn abort(state: &mut ClusterState, id: PlanId, reason: &AbortReason, at_ms: u64) {
+    for plan in &mut state.plans {
+        if plan.id == id {
+            plan.abort(reason, at_ms);
+        } else if let Phase::Published { .. } = plan.phase {
+            plan.reinstate_from(id, at_ms);
+        }
+    }
 }
 
 /// The moves of one partition: losses are paired with gains, within a zone first as the ring's
@@ -137,27 +164,26 @@ fn moves_of(
     let mut lost: Vec<Member> = Vec::new();
     for node in &partition.lost {
         let member = state.replicas_of(number).iter().find(|member| member.node == *node).copied();
-        lost.extend(member.map(|member| replaced_before_it_voted(state, plan, number, member, now_ms)));
+        let Some(member) = member else { continue };
+        lost.extend(voting_for(state, plan, number, member, now_ms));
+        lost.push(member);
     }
     let zone = |state: &ClusterState, node: NodeId| {
         state.nodes.get(&node).map(|record| record.registration.zone.clone())
     };
     let mut moves = Vec::new();
     for node in &partition.gained {
+        // A node that comes again before it has gone goes on under its id.
+        let here = lost.iter().position(|it| it.node == *node).map(|place| lost.remove(place));
         let same_zone = lost.iter().position(|it| zone(state, it.node) == zone(state, *node));
-        let lose = match same_zone {
-            Some(place) => Some(lost.remove(place)),
-            None => None,
-        };
-        let back = returning(state, number, *node, now_ms);
-        let gain = back.unwrap_or_else(|| Member { replica: new_replica(state), node: *node });
-        let mut next = Move::new(number, Some(gain), lose, now_ms);
-        if back.is_some() {
-            // It follows and must go on following: waiting for its turn would have it removed.
-            next.advance(&Advance::to(Transition::Admit), now_ms)
-                .expect("a new move is pending, and admission follows pending");
-        }
-        moves.push(next);
+        let lose = same_zone.map(|place| lost.remove(place));
+        moves.push(match here.or_else(|| returning(state, number, *node, now_ms)) {
+            Some(gain) => Move::back_to(number, gain, lose, now_ms),
+            None => {
+                let gain = Member { replica: new_replica(state), node: *node };
+                Move::new(number, Some(gain), lose, now_ms)
+            }
+        });
     }
     for it in moves.iter_mut().filter(|it| it.lose.is_none()) {
         if !lost.is_empty() {
@@ -171,29 +197,25 @@ fn moves_of(
     moves
 }
 
-/// An owner that is lost before its group swapped never voted: the earlier move ends, and the old
-/// owner, which votes still, is the one that the new move replaces.
-fn replaced_before_it_voted(
+/// Who votes in the place of an owner that is lost before its group swapped, as far as is known: the
+/// new plan takes the earlier move over, and replaces both.
+fn voting_for(
     state: &mut ClusterState,
     by: PlanId,
     partition: PartitionId,
     owner: Member,
     now_ms: u64,
-) -> Member {
+) -> Option<Member> {
     let moves = state.plans.iter_mut().flat_map(|plan| &mut plan.moves);
     let swapping = |it: &&mut Move| {
         it.partition == partition && it.gain == Some(owner) && it.stage.step() == Some(Step::Swapping)
     };
-    for it in moves.filter(swapping) {
-        let superseded = Advance::to(Transition::Abort(AbortReason::Superseded(by)));
-        let old_owner = it.lose;
-        if it.advance(&superseded, now_ms).is_ok() {
-            // Its node will not come back to say that the data is gone.
-            it.residue = None;
-            return old_owner.unwrap_or(owner);
-        }
-    }
-    owner
+    let it = moves.into_iter().find(swapping)?;
+    let superseded = Advance::to(Transition::Abort(AbortReason::Superseded(by)));
+    it.advance(&superseded, now_ms).ok()?;
+    // The new plan answers for it.
+    it.residue = None;
+    it.lose
 }
 
 /// A former owner that still follows, for whom going back moves nothing: the earlier move ends.
@@ -223,7 +245,7 @@ fn new_replica(state: &mut ClusterState) -> ReplicaId {
 
 fn next_ring(
     state: &ClusterState,
-    topology: &placement::Topology,
+    topology: &Topology,
     tokens: &[placement::Token],
     activated_at_ms: u64,
 ) -> Result<RingSnapshot, placement::SnapshotError> {
@@ -255,7 +277,7 @@ pub(super) fn advance(
         if let Stage::Aborted(reason) = it.stage.clone()
             && plan.is_moving()
         {
-            plan.abort(&reason, at_ms);
+            abort(state, id.plan, &reason, at_ms);
         }
     }
     changed
@@ -343,12 +365,26 @@ fn choose_group0(state: &mut ClusterState) {
         state.ring.nodes().iter().map(|node| (node.id, node.zone.clone())).collect();
     let current: Vec<NodeId> = state.group0.iter().map(|member| member.node).collect();
     let chosen = group0_nodes(&nodes, &current);
-    let mut members = Vec::with_capacity(chosen.len());
+    let mut known = std::mem::take(&mut state.group0);
+    known.append(&mut state.group0_former);
     for node in chosen {
-        let known = state.group0.iter().find(|member| member.node == node).copied();
-        members.push(known.unwrap_or_else(|| Member { replica: new_replica(state), node }));
+        // Who still follows goes on under its id: a node holds one replica of a group at a time.
+        let member = match known.iter().position(|member| member.node == node) {
+            Some(place) => known.remove(place),
+            None => Member { replica: new_replica(state), node },
+        };
+        state.group0.push(member);
     }
-    state.group0 = members;
+    state.group0_former = known;
+}
+
+/// Group 0's new voters vote: the former ones may go, and never come back under their ids.
+pub(super) fn retire_group0(state: &mut ClusterState, epoch: Epoch) -> Applied {
+    if epoch != state.epoch() {
+        return Err(ClusterRefusal::StaleEpoch { base: epoch, epoch: state.epoch() });
+    }
+    state.group0_former.clear();
+    Ok(ClusterOutcome::Done)
 }
 
 /// Gives a plan up before its ring is published.
@@ -358,7 +394,7 @@ pub(super) fn cancel(state: &mut ClusterState, id: PlanId, at_ms: u64) -> Applie
         let phase = plan.phase.name().to_owned();
         return Err(ClusterRefusal::WrongPhase { plan: id, phase });
     }
-    plan.abort(&AbortReason::Cancelled, at_ms);
+    abort(state, id, &AbortReason::Cancelled, at_ms);
     Ok(ClusterOutcome::Done)
 }
 
@@ -401,13 +437,17 @@ pub(super) fn note_signals(
     at_ms: u64,
 ) -> Applied {
     let partitions = state.ring.partition_bits().count();
+    let cleared = state.plan(id).is_some_and(|plan| {
+        plan.leaving().all(|node| !state.open_moves().any(|it| it.is_on(node)))
+            && !plan.superseded_by().any(|by| state.plan(by).is_some_and(Plan::is_moving))
+    });
     let plan = plan_mut(state, id)?;
     let Phase::Published { epoch, .. } = plan.phase else {
         let phase = plan.phase.name().to_owned();
         return Err(ClusterRefusal::WrongPhase { plan: id, phase });
     };
     plan.signals = Some(signals);
-    if signals.pass(partitions) && plan.moves.iter().all(Move::is_over) {
+    if signals.pass(partitions) && cleared && plan.moves.iter().all(Move::is_over) {
         plan.phase = Phase::Finished { epoch, at_ms };
         plan.base = None;
         let left: Vec<(NodeId, bool)> = {
@@ -421,16 +461,39 @@ pub(super) fn note_signals(
     Ok(ClusterOutcome::Done)
 }
 
+/// Gives up a node that is in no ring.
+pub(super) fn give_up(state: &mut ClusterState, node: NodeId) -> Applied {
+    if !state.nodes.contains_key(&node) {
+        return Err(ClusterRefusal::NoSuchNode { node });
+    }
+    if state.is_needed(node) {
+        return Err(ClusterRefusal::InRing { node });
+    }
+    let epoch = state.epoch();
+    depart(state, node, true, epoch);
+    Ok(ClusterOutcome::Done)
+}
+
 /// Takes a node that owns nothing any more out of the directory.
 fn depart(state: &mut ClusterState, node: NodeId, is_lost: bool, epoch: Epoch) {
-    let returned = state.ring.topology().get(node).is_some();
-    if returned || state.group0.iter().any(|member| member.node == node) {
+    if state.is_needed(node) {
         return;
+    }
+    if is_lost {
+        wait_no_more(state, node);
     }
     if let Some(record) = state.nodes.remove(&node) {
         let name = record.registration.name;
         state.departed.insert(node, Departure { name, is_lost, epoch });
         state.directory_revision += 1;
+    }
+}
+
+/// A node that is lost will not say that its copies are destroyed.
+fn wait_no_more(state: &mut ClusterState, node: NodeId) {
+    for it in state.plans.iter_mut().flat_map(|plan| &mut plan.moves) {
+        it.lose_is_dead |= it.lose.is_some_and(|lose| lose.node == node);
+        it.residue = it.residue.filter(|residue| residue.node != node);
     }
 }
 
@@ -463,6 +526,7 @@ pub fn rollback_order(
         let phase = plan.phase.name().to_owned();
         return Err(ClusterRefusal::WrongPhase { plan: of, phase });
     };
+    check_nodes(state, base.topology())?;
     let named = [state.ring.checksum(), base.checksum()].map(|it| it.as_u128().to_be_bytes());
     Ok(PlanOrder {
         kind: PlanKind::Rollback(of),

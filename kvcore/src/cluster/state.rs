@@ -81,6 +81,8 @@ pub struct ClusterState {
     pub replicas: Vec<Vec<Member>>,
     /// Voters of group 0.
     pub group0: Vec<Member>,
+    /// Voters of group 0 before those: they follow until the new ones vote.
+    pub group0_former: Vec<Member>,
     /// The next replica id to give out.
     pub next_replica: ReplicaId,
     /// What operators may set.
@@ -137,7 +139,11 @@ impl ClusterState {
     /// The configuration that a group should have now.
     #[must_use]
     pub fn wanted(&self, group: GroupId) -> Wanted {
-        let moves = self.open_moves().filter(|it| Some(it.partition) == group.partition());
+        let Some(partition) = group.partition() else {
+            let (voters, learners) = (self.group0.clone(), self.group0_former.clone());
+            return Wanted { voters, learners };
+        };
+        let moves = self.open_moves().filter(|it| it.partition == partition);
         Wanted::of(self.members(group), moves)
     }
 
@@ -147,11 +153,24 @@ impl ClusterState {
     pub fn has_place(&self, replica: ReplicaId) -> bool {
         let named = |member: &Option<Member>| member.is_some_and(|it| it.replica == replica);
         replica >= self.next_replica
-            || self.replicas.iter().flatten().chain(&self.group0).any(|it| it.replica == replica)
+            || self.members_ever_voting().any(|it| it.replica == replica)
             || self.open_moves().any(|it| {
                 let condemned = it.condemned().is_some_and(|it| it.replica == replica);
                 !it.stage.is_ended() && !condemned && (named(&it.gain) || named(&it.lose))
             })
+    }
+
+    /// Whether a node is part of the ring in force, of the one that a plan leads to, or of group 0.
+    #[must_use]
+    pub fn is_needed(&self, node: NodeId) -> bool {
+        let comes = |plan: &Plan| plan.is_moving() && plan.topology.get(node).is_some();
+        self.ring.topology().get(node).is_some()
+            || self.plans.iter().any(comes)
+            || self.group0.iter().any(|member| member.node == node)
+    }
+
+    fn members_ever_voting(&self) -> impl Iterator<Item = &Member> {
+        self.replicas.iter().flatten().chain(&self.group0).chain(&self.group0_former)
     }
 
     /// The plan of this id, if it is still on record.
@@ -190,9 +209,11 @@ impl ClusterState {
             "the history ends with the ring in force",
         )?;
         let mut seen = std::collections::BTreeSet::new();
-        for member in self.replicas.iter().flatten().chain(&self.group0) {
+        for member in self.members_ever_voting() {
             rule(seen.insert(member.replica), "a replica id is given out once")?;
             rule(member.replica < self.next_replica, "replica ids come from the counter")?;
+        }
+        for member in self.replicas.iter().flatten().chain(&self.group0) {
             rule(self.nodes.contains_key(&member.node), "replicas are on nodes of the directory")?;
         }
         rule(

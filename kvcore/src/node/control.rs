@@ -138,7 +138,11 @@ impl<R> Core<R> {
         }
         moves.truncate(ADVANCES_MAX);
         if !moves.is_empty() {
-            commands.insert(0, ClusterCommand::Advance { moves, at_ms });
+            let epoch = state.epoch();
+            commands.insert(0, ClusterCommand::Advance { epoch, moves, at_ms });
+        }
+        if !state.group0_former.is_empty() && self.has_group0_swapped(state) {
+            commands.push(ClusterCommand::RetireGroup0 { epoch: state.epoch() });
         }
         if turn.now >= self.control.signals_due {
             self.control.signals_due = turn.now + SIGNALS_EVERY;
@@ -296,16 +300,19 @@ impl<R> Core<R> {
             signals.unverified += u32::from(it.after_swap.is_none());
             signals.copies_left += u32::from(it.lose.is_some() || it.residue.is_some());
         }
-        let group0 = self.replicas.get(&GroupId::CLUSTER);
-        let settled = group0.is_some_and(|replica| {
-            let now = replica.configuration();
-            !now.is_joint()
-                && now.learners.is_empty()
-                && now.voters.len() == state.group0.len()
-                && state.group0.iter().all(|it| now.voters.contains(&it.replica))
-        });
+        let settled = self.has_group0_swapped(state) && state.group0_former.is_empty();
         signals.under_replicated += u32::from(!settled);
         signals
+    }
+
+    /// Whether the voters of group 0 are those that were chosen.
+    fn has_group0_swapped(&self, state: &ClusterState) -> bool {
+        self.replicas.get(&GroupId::CLUSTER).is_some_and(|replica| {
+            let now = replica.configuration();
+            !now.is_joint()
+                && now.voters.len() == state.group0.len()
+                && state.group0.iter().all(|it| now.voters.contains(&it.replica))
+        })
     }
 }
 

@@ -56,9 +56,10 @@ impl Driver {
         for plan in &view.plans {
             let lost: Vec<NodeId> = plan.lost().collect();
             for it in plan.moves.iter().filter(|it| !it.is_over()) {
-                if let Some(learner) = it.learner().filter(|learner| learner.node == node) {
+                let coming = it.followers().find(|member| Some(*member) == it.gain);
+                if let Some(gain) = coming.filter(|gain| gain.node == node) {
                     let group = GroupId::of_partition(it.partition);
-                    self.wanted_here.push((group, learner.replica));
+                    self.wanted_here.push((group, gain.replica));
                 }
                 let open = OpenMove { it: it.clone(), lost: lost.clone() };
                 self.moves.entry(it.partition).or_default().push(open);
@@ -157,7 +158,7 @@ impl<R> Core<R> {
         let is_current = view.revision >= replica.configuration().revision;
         let term = replica.term();
         if is_current {
-            let wanted = Wanted::of(view.members(group), moves.iter().map(|open| &open.it));
+            let wanted = view.wanted(group);
             let step = match reconcile(&wanted, &actual) {
                 Next::Step(step) => Some(step),
                 Next::Wait(_) if turn.faults.publish_unverified => careless_swap(&wanted, &actual),
