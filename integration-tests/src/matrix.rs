@@ -276,8 +276,7 @@ impl Stage {
             kvctl_ok(&self.cluster, &["migrate", "finish"]).await?;
         }
         let reached = |plan: &PlanSeen| cell.place.is_reached(plan);
-        let plan =
-            wait_plan(&self.cluster, "the place", self.plan, PLAN_DEADLINE, reached).await?;
+        let plan = wait_plan(&self.cluster, "the place", self.plan, PLAN_DEADLINE, reached).await?;
         let subject = plan.at(cell.place.step()).next().context("no move is there")?.clone();
         let victims = self.victims(cell.victim, &subject).await?;
         for victim in &victims {

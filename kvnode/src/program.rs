@@ -168,11 +168,7 @@ async fn serve_until_stopped(config: &Config, hooks: TestHooks) -> Result<(), Fa
     Ok(())
 }
 
-fn node_config(
-    config: &Config,
-    listened: std::net::SocketAddr,
-    hooks: TestHooks,
-) -> NodeConfig {
+fn node_config(config: &Config, listened: std::net::SocketAddr, hooks: TestHooks) -> NodeConfig {
     let TestHooks { faults, hold_file } = hooks;
     let text = |address: &HostPort| address.as_str().to_owned();
     let advertised = config.advertise_client_addr.as_ref().map(text);

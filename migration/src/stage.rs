@@ -222,9 +222,10 @@ impl Stage {
     /// [`OutOfOrder`] for every pair that the relation does not name.
     pub fn after(&self, transition: &Transition) -> Result<Self, OutOfOrder> {
         use Step::{CatchingUp, Copying, Pending, Retiring, Serving, Swapping, Verified};
-        let out_of_order =
-            || OutOfOrder { stage: self.clone(), transition: transition.clone() };
-        if let (Self::Aborted(AbortReason::Superseded(_)), Transition::Reinstate) = (self, transition) {
+        let out_of_order = || OutOfOrder { stage: self.clone(), transition: transition.clone() };
+        if let (Self::Aborted(AbortReason::Superseded(_)), Transition::Reinstate) =
+            (self, transition)
+        {
             return Ok(Self::Running(Swapping));
         }
         let step = self.step().ok_or_else(out_of_order)?;

@@ -4,8 +4,8 @@ use kvcore::store::{Command, Condition};
 use kvcore::{Event, GroupId, Reply};
 
 use super::cast::registration;
-use super::report::{Outcome, Violation};
 use super::node::SimNode;
+use super::report::{Outcome, Violation};
 use super::weather::{MILLIS, SECONDS, Setup};
 use super::world::{Asker, Happening, World};
 

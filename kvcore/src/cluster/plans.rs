@@ -105,13 +105,10 @@ fn check_nodes(state: &ClusterState, topology: &Topology) -> Result<(), ClusterR
 }
 
 /// Refuses an order while another plan is not serving; a repair goes first.
-fn make_room(
-    state: &ClusterState,
-    order: &PlanOrder,
-    repairs: bool,
-) -> Result<(), ClusterRefusal> {
+fn make_room(state: &ClusterState, order: &PlanOrder, repairs: bool) -> Result<(), ClusterRefusal> {
     for plan in &state.plans {
-        let done = plan.is_over() || plan.is_serving() || matches!(plan.phase, Phase::Aborted { .. });
+        let done =
+            plan.is_over() || plan.is_serving() || matches!(plan.phase, Phase::Aborted { .. });
         if !done && !repairs {
             return Err(ClusterRefusal::PlanUnderWay { plan: plan.id });
         }
@@ -208,7 +205,9 @@ fn voting_for(
 ) -> Option<Member> {
     let moves = state.plans.iter_mut().flat_map(|plan| &mut plan.moves);
     let swapping = |it: &&mut Move| {
-        it.partition == partition && it.gain == Some(owner) && it.stage.step() == Some(Step::Swapping)
+        it.partition == partition
+            && it.gain == Some(owner)
+            && it.stage.step() == Some(Step::Swapping)
     };
     let it = moves.into_iter().find(swapping)?;
     let superseded = Advance::to(Transition::Abort(AbortReason::Superseded(by)));
@@ -343,9 +342,7 @@ fn next_replicas(
         gains.get(&(partition, node)).or(known).copied()
     };
     let partitions = ring.partition_bits().partitions();
-    partitions
-        .map(|it| table.owner_ids(it).map(|node| member(it, node)).collect())
-        .collect()
+    partitions.map(|it| table.owner_ids(it).map(|node| member(it, node)).collect()).collect()
 }
 
 /// Identities that were given up may not come back.

@@ -179,8 +179,7 @@ impl<R> Core<R> {
             let Some(report) = self.fresh_report(it.partition, turn) else { continue };
             let owners = state.replicas_of(it.partition);
             let staying = staying(plan, it.partition, owners, &lost);
-            let standing =
-                Standing { owners, staying: &staying, down, grace_over, now_ms };
+            let standing = Standing { owners, staying: &staying, down, grace_over, now_ms };
             let mut advance = judge(it, &report.actual, &standing);
             self.commit_faults(it, &mut advance, turn);
             if self.is_step_held(it, &advance) {
@@ -316,12 +315,7 @@ impl<R> Core<R> {
     }
 }
 
-fn staying(
-    plan: &Plan,
-    partition: PartitionId,
-    owners: &[Member],
-    lost: &[NodeId],
-) -> Vec<Member> {
+fn staying(plan: &Plan, partition: PartitionId, owners: &[Member], lost: &[NodeId]) -> Vec<Member> {
     let loses = |owner: &Member| {
         plan.moves.iter().any(|it| it.partition == partition && it.lose == Some(*owner))
     };

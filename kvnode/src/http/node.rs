@@ -197,9 +197,7 @@ fn stage(info: &node::NodeInfo, view: Option<&View>) -> NodeStage {
         RegistrationState::Waiting
         | RegistrationState::Asking
         | RegistrationState::Departed { .. }
-        | RegistrationState::Refused(_) => {
-            NodeStage::Registering
-        }
+        | RegistrationState::Refused(_) => NodeStage::Registering,
     }
 }
 

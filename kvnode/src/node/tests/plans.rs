@@ -75,7 +75,11 @@ async fn phase(node: &Node, id: PlanId, wanted: &str) -> Plan {
         let plan = view.state.plan(id).ok_or_else(|| "no plan".to_owned())?;
         let done = plan.phase.name() == wanted || (wanted == "serving" && plan.is_serving());
         let stages: Vec<_> = plan.moves.iter().map(|it| &it.stage).collect();
-        if done { Ok(plan.clone()) } else { Err(format!("{:?} {:?} {stages:?}", plan.phase, plan.signals)) }
+        if done {
+            Ok(plan.clone())
+        } else {
+            Err(format!("{:?} {:?} {stages:?}", plan.phase, plan.signals))
+        }
     })
     .await
 }
