@@ -13,6 +13,7 @@ pub mod absence;
 pub mod caller;
 pub mod checker;
 pub mod cluster;
+pub mod cutover;
 pub mod history;
 pub mod kills;
 pub mod ledger;
