@@ -152,6 +152,14 @@ pub fn cells() -> Vec<Cell> {
         .collect()
 }
 
+/// One of several parts of the matrix. A join and the drain after it stay together, so that neither
+/// has to be made up for.
+pub fn part_of(cells: &[Cell], part: usize, parts: usize) -> Vec<Cell> {
+    let parts = parts.max(1);
+    let pairs = cells.chunks(2).enumerate().filter(|(number, _)| number % parts == part % parts);
+    pairs.flat_map(|(_, pair)| pair.to_vec()).collect()
+}
+
 /// Runs cells one after the other on one cluster and returns a line about each.
 ///
 /// # Errors

@@ -231,7 +231,7 @@ fn returning(
             && it.stage.step() == Some(Step::Serving)
             && !it.lose_is_dead
     };
-    let it = moves.into_iter().find(|it| follows(&it))?;
+    let it = moves.into_iter().find(|it| follows(it))?;
     it.advance(&Advance::to(Transition::Ended), now_ms).ok()?;
     it.lose
 }
