@@ -11,6 +11,8 @@ pub struct Actual {
     pub leader: ReplicaId,
     /// Its last log index.
     pub last: LogIndex,
+    /// The last index that it knows to be committed: what lies beyond may be lost yet.
+    pub committed: LogIndex,
     /// Voters; while the configuration is joint, those of its incoming half.
     pub voters: Vec<ReplicaId>,
     /// Voters of the outgoing half; empty unless the configuration is joint.

@@ -112,7 +112,7 @@ fn copying(subject: &Move, actual: &Actual) -> Advance {
     });
     match installed {
         true => Advance {
-            watermark: Some(actual.last),
+            watermark: Some(actual.committed),
             ..Advance::to(Transition::Installed)
         },
         false => Advance::default(),
@@ -208,7 +208,9 @@ fn verified(subject: &Move, actual: &Actual) -> Advance {
     }
     let behind = subject.gain.is_some_and(|gain| !actual.is_close(gain.replica, LAG_MAX));
     match behind {
-        true => Advance { watermark: Some(actual.last), ..Advance::to(Transition::FellBehind) },
+        true => {
+            Advance { watermark: Some(actual.committed), ..Advance::to(Transition::FellBehind) }
+        }
         false => Advance::default(),
     }
 }

@@ -7,7 +7,7 @@ use kvcore::cluster::{ClusterOutcome, ClusterState};
 use kvcore::group::GroupSummary;
 use kvcore::storage::Configuration;
 use kvcore::{Event, GroupId, LogIndex, ReplicaId, Reply};
-use migration::{Member, Move, Phase, Plan, PlanKind, Stage, Step};
+use migration::{AbortReason, Member, Move, Phase, Plan, PlanKind, Stage, Step};
 use placement::{NodeId, Zone};
 
 use super::operator::Errand;
@@ -192,11 +192,10 @@ impl World {
         let is_owner = state.members(group).iter().any(|it| it.replica == replica);
         let needed = state.open_moves().find(|it| {
             let named = |member: Option<Member>| member.is_some_and(|it| it.replica == replica);
-            match it.stage.step() {
-                None => false,
-                Some(Step::Retiring) => named(it.gain),
-                Some(_) => named(it.gain) || named(it.lose),
-            }
+            it.stage.step().is_some_and(|step| {
+                (step.is_before_publication() && named(it.gain))
+                    || (step != Step::Retiring && named(it.lose))
+            })
         });
         if !is_member && !is_owner && needed.is_none() {
             return Ok(());
@@ -274,7 +273,12 @@ fn i7_voters_are_owners_or_sources(
     let Some(partition) = group.partition() else { return Ok(()) };
     let owners = state.members(group).iter().copied();
     let moves = state.plans.iter().flat_map(|plan| &plan.moves);
-    let open = moves.filter(|it| it.partition == partition && !it.stage.is_ended());
+    let taken_over = |it: &Move| match it.stage {
+        Stage::Aborted(AbortReason::Superseded(by)) => state.plan(by).is_some_and(Plan::is_moving),
+        Stage::Running(_) | Stage::Blocked { .. } | Stage::Done | Stage::Aborted(_) => false,
+    };
+    let unfinished = |it: &Move| !it.stage.is_ended() || taken_over(it);
+    let open = moves.filter(|it| it.partition == partition && unfinished(it));
     let allowed: Vec<ReplicaId> =
         owners.chain(open.filter_map(|it| it.lose)).map(|member| member.replica).collect();
     let voters = now.voters.iter().chain(&now.voters_outgoing);
@@ -366,7 +370,7 @@ fn count(before: &ClusterState, after: &ClusterState, counters: &mut Counters) {
                 Phase::Moving => {}
                 Phase::Published { .. } => counters.plans_published += 1,
                 Phase::Finished { .. } => counters.plans_finished += 1,
-                Phase::Aborted { reason: migration::AbortReason::Superseded(_), .. } => {
+                Phase::Aborted { reason: AbortReason::Superseded(_), .. } => {
                     counters.plans_superseded += 1;
                 }
                 Phase::Aborted { .. } => counters.plans_aborted += 1,

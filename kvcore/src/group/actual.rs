@@ -35,6 +35,7 @@ impl<R> Replica<R> {
         Actual {
             leader: self.id,
             last: LogIndex(self.raw.raft.raft_log.last_index()),
+            committed: LogIndex(self.raw.raft.raft_log.committed),
             voters: configuration.voters.clone(),
             outgoing: configuration.voters_outgoing.clone(),
             learners: learners.copied().collect(),
