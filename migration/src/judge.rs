@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use placement::NodeId;
 use serde::{Deserialize, Serialize};
 
-use crate::actual::{Actual, CopyTrouble, Verification};
+use crate::actual::{Actual, CopyTrouble, Follower, Verification};
 use crate::gate::{Gate, may_retire};
 use crate::ids::{LogIndex, Member, ReplicaId};
 use crate::moves::Move;
@@ -206,7 +206,11 @@ fn verified(subject: &Move, actual: &Actual) -> Advance {
     if is_lost(subject, actual) {
         return Advance::to(Transition::Lost);
     }
-    let behind = subject.gain.is_some_and(|gain| !actual.is_close(gain.replica, LAG_MAX));
+    // One that is silent for a moment has still been compared; publication asks whether it lives.
+    let lags = |it: &Follower| {
+        it.matched > LogIndex(0) && it.matched.get() + LAG_MAX < actual.last.get()
+    };
+    let behind = subject.gain.is_some_and(|it| actual.follower(it.replica).is_some_and(lags));
     match behind {
         true => {
             Advance { watermark: Some(actual.committed), ..Advance::to(Transition::FellBehind) }

@@ -70,7 +70,7 @@ impl<R> Replica<R> {
             member,
             matched: LogIndex(matched),
             active: progress.is_some_and(|it| it.recent_active) && is_fit(member.node),
-            copying: matched == 0 || progress.is_some_and(|it| it.state == ProgressState::Snapshot),
+            copying: progress.is_some_and(|it| it.state == ProgressState::Snapshot),
             copy: self.copy_at(member.replica, now),
         }
     }
