@@ -9,6 +9,8 @@ use kvcore::storage::Configuration;
 use kvcore::{Event, GroupId, LogIndex, ReplicaId, Reply};
 use migration::{AbortReason, Member, Move, Phase, Plan, PlanKind, Stage, Step};
 use placement::{NodeId, Zone};
+use protobuf::Message as _;
+use raft::eraftpb::{ConfChangeType, ConfChangeV2, Entry, EntryType};
 
 use super::operator::Errand;
 use super::report::{Counters, Violation};
@@ -188,7 +190,8 @@ impl World {
     ) -> Result<(), Violation> {
         let Some(state) = self.oracle.cluster() else { return Ok(()) };
         let last = self.oracle.configuration(group);
-        let is_member = last.is_some_and(|last| last.contains(replica));
+        let is_member = last.is_some_and(|last| last.contains(replica))
+            && !self.removal_is_committed(group, replica);
         let is_owner = state.members(group).iter().any(|it| it.replica == replica);
         let needed = state.open_moves().find(|it| {
             let named = |member: Option<Member>| member.is_some_and(|it| it.replica == replica);
@@ -202,9 +205,22 @@ impl World {
         }
         let seen = format!(
             "n{number} destroys replica {replica} of group {group}, which is needed: member \
-             {is_member}, owner {is_owner}, move {needed:?}"
+             {is_member}, owner {is_owner}, move {needed:?}; {last:?}, {:?}",
+            state.plans.iter().flat_map(|plan| &plan.moves).collect::<Vec<_>>()
         );
         Err(Violation::new("I9", seen))
+    }
+
+    /// Whether a replica's removal is committed, though nobody who is left has applied it: a leader
+    /// may tell of it before its own log is durable.
+    fn removal_is_committed(&self, group: GroupId, replica: ReplicaId) -> bool {
+        self.nodes.iter().any(|node| {
+            let tables = node.disk.visible();
+            let process = node.process.as_ref().and_then(|process| process.seen.get(&group));
+            let commit = process.map(|seen| seen.commit.get());
+            let log = tables.log.range((group, 0)..=(group, commit.unwrap_or(0)));
+            log.map(|(_, entry)| entry).any(|entry| removes(entry, replica))
+        })
     }
 
     /// I10: a replica comes into being only where group 0 has given it out.
@@ -245,6 +261,16 @@ impl World {
         }
         Ok(())
     }
+}
+
+fn removes(entry: &Entry, replica: ReplicaId) -> bool {
+    let mut change = ConfChangeV2::default();
+    entry.get_entry_type() == EntryType::EntryConfChangeV2
+        && change.merge_from_bytes(&entry.data).is_ok()
+        && change.get_changes().iter().any(|single| {
+            single.get_change_type() == ConfChangeType::RemoveNode
+                && single.node_id == replica.get()
+        })
 }
 
 fn is_published(plan: &Plan) -> bool {
