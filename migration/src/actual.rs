@@ -11,6 +11,8 @@ pub struct Actual {
     pub leader: ReplicaId,
     /// Its last log index.
     pub last: LogIndex,
+    /// The last index that it knows to be committed: what lies beyond may be lost yet.
+    pub committed: LogIndex,
     /// Voters; while the configuration is joint, those of its incoming half.
     pub voters: Vec<ReplicaId>,
     /// Voters of the outgoing half; empty unless the configuration is joint.
@@ -32,7 +34,7 @@ pub struct Actual {
 pub struct Follower {
     /// The replica and its node.
     pub member: Member,
-    /// The last index that it is known to have.
+    /// The last index that it is known to have; 0 while a new leader has not heard of it.
     pub matched: LogIndex,
     /// Whether it was heard lately and its disk is well.
     pub active: bool,
@@ -125,7 +127,8 @@ impl Actual {
     pub fn is_close(&self, replica: ReplicaId, lag: u64) -> bool {
         replica == self.leader
             || self.follower(replica).is_some_and(|it| {
-                it.active && !it.copying && it.matched.get() + lag >= self.last.get()
+                let whole = !it.copying && it.matched > LogIndex(0);
+                it.active && whole && it.matched.get() + lag >= self.last.get()
             })
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use placement::NodeId;
 use serde::{Deserialize, Serialize};
 
-use crate::actual::{Actual, CopyTrouble, Verification};
+use crate::actual::{Actual, CopyTrouble, Follower, Verification};
 use crate::gate::{Gate, may_retire};
 use crate::ids::{LogIndex, Member, ReplicaId};
 use crate::moves::Move;
@@ -111,7 +111,7 @@ fn copying(subject: &Move, actual: &Actual) -> Advance {
             || actual.voters.contains(&gain.replica)
     });
     match installed {
-        true => Advance { watermark: Some(actual.last), ..Advance::to(Transition::Installed) },
+        true => Advance { watermark: Some(actual.committed), ..Advance::to(Transition::Installed) },
         false => Advance::default(),
     }
 }
@@ -203,9 +203,14 @@ fn verified(subject: &Move, actual: &Actual) -> Advance {
     if is_lost(subject, actual) {
         return Advance::to(Transition::Lost);
     }
-    let behind = subject.gain.is_some_and(|gain| !actual.is_close(gain.replica, LAG_MAX));
+    // One that is silent for a moment has still been compared; publication asks whether it lives.
+    let lags =
+        |it: &Follower| it.matched > LogIndex(0) && it.matched.get() + LAG_MAX < actual.last.get();
+    let behind = subject.gain.is_some_and(|it| actual.follower(it.replica).is_some_and(lags));
     match behind {
-        true => Advance { watermark: Some(actual.last), ..Advance::to(Transition::FellBehind) },
+        true => {
+            Advance { watermark: Some(actual.committed), ..Advance::to(Transition::FellBehind) }
+        }
         false => Advance::default(),
     }
 }
@@ -307,8 +312,10 @@ fn hindrance(
     }
     let needs_voters =
         matches!(step, Step::CatchingUp | Step::Verified | Step::Serving | Step::Retiring);
-    if needs_voters && let Some(owner) = standing.staying.iter().map(|it| it.node).find(is_down) {
-        return Some(BlockReason::VoterDown(owner));
+    if needs_voters {
+        if let Some(owner) = standing.staying.iter().map(|it| it.node).find(is_down) {
+            return Some(BlockReason::VoterDown(owner));
+        }
     }
     match (step, subject.lose) {
         (Step::Retiring, Some(lose)) if is_down(&lose.node) && !subject.lose_is_dead => {

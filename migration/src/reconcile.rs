@@ -90,6 +90,11 @@ pub fn reconcile(wanted: &Wanted, actual: &Actual) -> Next {
     if actual.is_joint() {
         return leave_joint(wanted, actual);
     }
+    // What has no place goes first: its node may hold no other replica of the group until it has.
+    let extra = actual.learners.iter().find(|id| !wanted.members().any(|it| it.replica == **id));
+    if let Some(extra) = extra {
+        return Next::Step(GroupStep::Remove(*extra));
+    }
     if let Some(missing) = wanted.members().find(|member| !actual.contains(member.replica)) {
         return Next::Step(GroupStep::AddLearner(*missing));
     }
@@ -97,20 +102,16 @@ pub fn reconcile(wanted: &Wanted, actual: &Actual) -> Next {
         wanted.voters.iter().filter(|it| !actual.voters.contains(&it.replica)).collect();
     let demote: Vec<ReplicaId> =
         actual.voters.iter().copied().filter(|it| !wanted.votes(*it)).collect();
-    if !promote.is_empty() || !demote.is_empty() {
-        // All moves of a partition change hands together; a new voter that is not ready would make
-        // the quorum weaker than it was.
-        if let Some(behind) = promote.iter().find(|it| !actual.is_close(it.replica, LAG_MAX)) {
-            return Next::Wait(Blocker::Behind(behind.node));
-        }
-        let promote = promote.iter().map(|it| it.replica).collect();
-        return Next::Step(GroupStep::Swap { promote, demote });
+    if promote.is_empty() && demote.is_empty() {
+        return Next::Steady;
     }
-    let extra = actual.learners.iter().find(|id| !wanted.members().any(|it| it.replica == **id));
-    match extra {
-        Some(extra) => Next::Step(GroupStep::Remove(*extra)),
-        None => Next::Steady,
+    // All moves of a partition change hands together; a new voter that is not ready would make the
+    // quorum weaker than it was.
+    if let Some(behind) = promote.iter().find(|it| !actual.is_close(it.replica, LAG_MAX)) {
+        return Next::Wait(Blocker::Behind(behind.node));
     }
+    let promote = promote.iter().map(|it| it.replica).collect();
+    Next::Step(GroupStep::Swap { promote, demote })
 }
 
 /// A leader that stays leaves the joint configuration; one on its way out first hands over, so that

@@ -7,8 +7,10 @@ use kvcore::cluster::{ClusterOutcome, ClusterState};
 use kvcore::group::GroupSummary;
 use kvcore::storage::Configuration;
 use kvcore::{Event, GroupId, LogIndex, ReplicaId, Reply};
-use migration::{Member, Move, Phase, Plan, PlanKind, Stage, Step};
+use migration::{AbortReason, Member, Move, Phase, Plan, PlanKind, Stage, Step};
 use placement::{NodeId, Zone};
+use protobuf::Message as _;
+use raft::eraftpb::{ConfChangeType, ConfChangeV2, Entry, EntryType};
 
 use super::operator::Errand;
 use super::report::{Counters, Violation};
@@ -188,24 +190,37 @@ impl World {
     ) -> Result<(), Violation> {
         let Some(state) = self.oracle.cluster() else { return Ok(()) };
         let last = self.oracle.configuration(group);
-        let is_member = last.is_some_and(|last| last.contains(replica));
+        let is_member = last.is_some_and(|last| last.contains(replica))
+            && !self.removal_is_committed(group, replica);
         let is_owner = state.members(group).iter().any(|it| it.replica == replica);
         let needed = state.open_moves().find(|it| {
             let named = |member: Option<Member>| member.is_some_and(|it| it.replica == replica);
-            match it.stage.step() {
-                None => false,
-                Some(Step::Retiring) => named(it.gain),
-                Some(_) => named(it.gain) || named(it.lose),
-            }
+            it.stage.step().is_some_and(|step| {
+                (step.is_before_publication() && named(it.gain))
+                    || (step != Step::Retiring && named(it.lose))
+            })
         });
         if !is_member && !is_owner && needed.is_none() {
             return Ok(());
         }
         let seen = format!(
             "n{number} destroys replica {replica} of group {group}, which is needed: member \
-             {is_member}, owner {is_owner}, move {needed:?}"
+             {is_member}, owner {is_owner}, move {needed:?}; {last:?}, {:?}",
+            state.plans.iter().flat_map(|plan| &plan.moves).collect::<Vec<_>>()
         );
         Err(Violation::new("I9", seen))
+    }
+
+    /// Whether a replica's removal is committed, though nobody who is left has applied it: a leader
+    /// may tell of it before its own log is durable.
+    fn removal_is_committed(&self, group: GroupId, replica: ReplicaId) -> bool {
+        self.nodes.iter().any(|node| {
+            let tables = node.disk.visible();
+            let process = node.process.as_ref().and_then(|process| process.seen.get(&group));
+            let commit = process.map(|seen| seen.commit.get());
+            let log = tables.log.range((group, 0)..=(group, commit.unwrap_or(0)));
+            log.map(|(_, entry)| entry).any(|entry| removes(entry, replica))
+        })
     }
 
     /// I10: a replica comes into being only where group 0 has given it out.
@@ -248,6 +263,16 @@ impl World {
     }
 }
 
+fn removes(entry: &Entry, replica: ReplicaId) -> bool {
+    let mut change = ConfChangeV2::default();
+    entry.get_entry_type() == EntryType::EntryConfChangeV2
+        && change.merge_from_bytes(&entry.data).is_ok()
+        && change.get_changes().iter().any(|single| {
+            single.get_change_type() == ConfChangeType::RemoveNode
+                && single.node_id == replica.get()
+        })
+}
+
 fn is_published(plan: &Plan) -> bool {
     matches!(plan.phase, Phase::Published { .. } | Phase::Finished { .. })
 }
@@ -274,7 +299,12 @@ fn i7_voters_are_owners_or_sources(
     let Some(partition) = group.partition() else { return Ok(()) };
     let owners = state.members(group).iter().copied();
     let moves = state.plans.iter().flat_map(|plan| &plan.moves);
-    let open = moves.filter(|it| it.partition == partition && !it.stage.is_ended());
+    let taken_over = |it: &Move| match it.stage {
+        Stage::Aborted(AbortReason::Superseded(by)) => state.plan(by).is_some_and(Plan::is_moving),
+        Stage::Running(_) | Stage::Blocked { .. } | Stage::Done | Stage::Aborted(_) => false,
+    };
+    let unfinished = |it: &Move| !it.stage.is_ended() || taken_over(it);
+    let open = moves.filter(|it| it.partition == partition && unfinished(it));
     let allowed: Vec<ReplicaId> =
         owners.chain(open.filter_map(|it| it.lose)).map(|member| member.replica).collect();
     let voters = now.voters.iter().chain(&now.voters_outgoing);
@@ -363,7 +393,7 @@ fn count(before: &ClusterState, after: &ClusterState, counters: &mut Counters) {
                 Phase::Moving => {}
                 Phase::Published { .. } => counters.plans_published += 1,
                 Phase::Finished { .. } => counters.plans_finished += 1,
-                Phase::Aborted { reason: migration::AbortReason::Superseded(_), .. } => {
+                Phase::Aborted { reason: AbortReason::Superseded(_), .. } => {
                     counters.plans_superseded += 1;
                 }
                 Phase::Aborted { .. } => counters.plans_aborted += 1,

@@ -270,7 +270,9 @@ impl World {
             }
         }
         let second = if self.dice.chance(500) { other } else { one };
-        self.apply(leader, view, &second, duel);
+        // A repair goes ahead of a plan that was just taken.
+        let repairs = second.iter().all(|change| matches!(change, Change::Remove(_)));
+        self.apply(leader, view, &second, if repairs { Errand::Apply } else { duel });
     }
 
     /// Gives a node whose identity is barred an empty disk, with which it comes as another.

@@ -120,6 +120,7 @@ impl Oracle {
         let malformed = |error: codec::DecodeError| Violation::new("codec", error.to_string());
         let known = self.groups.get_mut(&group).expect("groups are founded");
         if let Some(state) = &mut known.cluster {
+            known.steps.clear();
             if normal {
                 let commands: Vec<ClusterCommand> =
                     codec::decode(&entry.data).map_err(malformed)?;

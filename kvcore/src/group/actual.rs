@@ -35,6 +35,7 @@ impl<R> Replica<R> {
         Actual {
             leader: self.id,
             last: LogIndex(self.raw.raft.raft_log.last_index()),
+            committed: LogIndex(self.raw.raft.raft_log.committed),
             voters: configuration.voters.clone(),
             outgoing: configuration.voters_outgoing.clone(),
             learners: learners.copied().collect(),
@@ -69,7 +70,7 @@ impl<R> Replica<R> {
             member,
             matched: LogIndex(matched),
             active: progress.is_some_and(|it| it.recent_active) && is_fit(member.node),
-            copying: matched == 0 || progress.is_some_and(|it| it.state == ProgressState::Snapshot),
+            copying: progress.is_some_and(|it| it.state == ProgressState::Snapshot),
             copy: self.copy_at(member.replica, now),
         }
     }
