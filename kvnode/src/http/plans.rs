@@ -99,16 +99,7 @@ pub async fn apply<B: Backend>(
 ) -> Result<Answer, Refusal> {
     Query::parse(head.uri.query(), &[]).map_err(of_query)?;
     let request: ApplyRequest = read_json(app, head, body).await?;
-    let view = app.backend().view().ok_or_else(not_initialised)?;
-    let state = &view.state;
-    let plan = match planned(state, &state.draft) {
-        None => return Err(stale("nothing is staged")),
-        Some(Err(refusal)) => return Err(of_plan(&refusal, &view)),
-        Some(Ok(plan)) => plan,
-    };
-    if plan.base_epoch != request.base_epoch || plan.digest.to_string() != request.digest {
-        return Err(stale("epoch or draft are others than those that were looked at"));
-    }
+    let plan = plan_of(app, &request).await?;
     let parts = plan.parts(0);
     let order = PlanOrder {
         kind: PlanKind::Changes,
@@ -121,6 +112,32 @@ pub async fn apply<B: Backend>(
         at_ms: clock::wall_ms(),
     };
     applied(app, ClusterCommand::Apply(Box::new(order))).await
+}
+
+/// The plan that a request names. It may have been looked at on a node whose view was newer than this
+/// one's, so that is waited for.
+async fn plan_of<B: Backend>(app: &App<B>, request: &ApplyRequest) -> Result<RingPlan, Refusal> {
+    let give_up = Instant::now() + VISIBLE_TIMEOUT;
+    loop {
+        let view = app.backend().view().ok_or_else(not_initialised)?;
+        let refusal = match planned(&view.state, &view.state.draft) {
+            None => stale("nothing is staged"),
+            Some(Err(refusal)) => of_plan(&refusal, &view),
+            Some(Ok(plan)) => {
+                let is_same = plan.base_epoch == request.base_epoch
+                    && plan.digest.to_string() == request.digest;
+                if is_same {
+                    return Ok(plan);
+                }
+                stale("epoch or draft are others than those that were looked at")
+            }
+        };
+        // The epoch only goes up: an older one will not come back.
+        if view.epoch() > request.base_epoch || Instant::now() >= give_up {
+            return Err(refusal);
+        }
+        tokio::time::sleep(VISIBLE_POLL).await;
+    }
 }
 
 /// `GET /v1/admin/migrations`.
