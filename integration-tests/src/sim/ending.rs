@@ -2,6 +2,7 @@
 
 use kvcore::store::{Command, Condition};
 use kvcore::{Event, GroupId, Reply};
+use migration::Plan;
 
 use super::cast::registration;
 use super::report::{Outcome, Violation};
@@ -109,17 +110,11 @@ impl World {
     /// What keeps the cluster from being at rest, if anything does.
     fn left_to_do(&self) -> Option<String> {
         let state = self.oracle.cluster()?;
-        if let Some(plan) = state.plans.iter().find(|plan| !plan.is_over()) {
-            let moves: Vec<_> = plan.moves.iter().filter(|it| !it.is_over()).collect();
-            return Some(format!(
-                "group 0 {:?}, plan {} is {} with signals {:?}, paused {}, {moves:?}, health {:?}",
-                state.group0,
-                plan.id,
-                plan.phase.name(),
-                plan.signals,
-                plan.paused,
-                state.nodes.iter().map(|(id, it)| (*id, it.health)).collect::<Vec<_>>(),
-            ));
+        let open: Vec<String> =
+            state.plans.iter().filter(|plan| !plan.is_over()).map(describe).collect();
+        if !open.is_empty() {
+            let health: Vec<_> = state.nodes.iter().map(|(id, it)| (*id, it.health)).collect();
+            return Some(format!("{open:?}, group 0 {:?}, health {health:?}", state.group0));
         }
         let lost_member =
             |node: &&SimNode| node.lost && state.ring.topology().get(node.id).is_some();
@@ -229,4 +224,10 @@ impl World {
             })
         })
     }
+}
+
+fn describe(plan: &Plan) -> String {
+    let moves: Vec<_> = plan.moves.iter().filter(|it| !it.is_over()).collect();
+    let (id, phase, paused, signals) = (plan.id, plan.phase.name(), plan.paused, plan.signals);
+    format!("plan {id} {phase}, paused {paused}, signals {signals:?}, {:?}, {moves:?}", plan.changes)
 }

@@ -147,6 +147,14 @@ impl ClusterState {
         Wanted::of(self.members(group), moves)
     }
 
+    /// All replicas that may take part in a group now: whoever leads it is among them.
+    #[must_use]
+    pub fn participants(&self, group: GroupId) -> Vec<Member> {
+        let Wanted { mut voters, learners } = self.wanted(group);
+        voters.extend(learners);
+        voters
+    }
+
     /// Whether a replica has, or may still get, a place in its group. Once it has none it never has
     /// one again, since ids are not used twice.
     #[must_use]
