@@ -54,6 +54,9 @@ impl World {
             }
             for (number, it) in plan.moves.iter().enumerate() {
                 let was = was.and_then(|was| was.moves.get(number));
+                if was.is_none_or(|was| was.stage.step() != it.stage.step()) {
+                    self.step_seen(it);
+                }
                 let retires = |it: &Move| it.stage.step() == Some(Step::Retiring);
                 if retires(it) && !was.is_some_and(retires) {
                     self.i9_owners_are_verified_before_a_copy_retires(after, it)?;

@@ -19,6 +19,7 @@ use super::clients::{Answer, Attempt, Client, Request};
 use super::conduct::given_out;
 use super::dice::Dice;
 use super::disk::Disk;
+use super::nemesis::Traps;
 use super::network::{Network, Parcel};
 use super::node::{Clock, SimNode};
 use super::operator::Errand;
@@ -136,6 +137,7 @@ pub struct World {
     pub(super) values: u64,
     pub(super) snapshots: u64,
     pub(super) clearing: bool,
+    pub(super) traps: Traps,
     queue: BTreeMap<(u64, u64), Happening>,
     happenings: u64,
     next_request: u64,
@@ -189,6 +191,7 @@ impl World {
             values: 0,
             snapshots: 0,
             clearing: false,
+            traps: Traps::default(),
             queue: BTreeMap::new(),
             happenings: 0,
             next_request: 0,
