@@ -304,8 +304,13 @@ fn hindrance(
     standing: &Standing<'_>,
 ) -> Option<BlockReason> {
     let is_down = |node: &NodeId| standing.down.contains(node);
-    let needs_target = matches!(step, Step::Copying | Step::CatchingUp | Step::Verified | Step::Swapping);
-    if let Some(gain) = subject.gain.filter(|_| needs_target) {
+    let needs_target = |gain: &Member| match step {
+        Step::Copying | Step::CatchingUp | Step::Verified => true,
+        // A later plan may have replaced it before it voted.
+        Step::Swapping => standing.owners.contains(gain),
+        Step::Pending | Step::Serving | Step::Retiring => false,
+    };
+    if let Some(gain) = subject.gain.filter(needs_target) {
         if is_down(&gain.node) {
             return Some(BlockReason::TargetDown(gain.node));
         }

@@ -132,6 +132,8 @@ pub struct World {
     pub(super) duels_won: BTreeSet<u64>,
     /// Replicas that group 0 has given out, and where.
     pub(super) given_out: BTreeSet<(GroupId, ReplicaId, NodeId)>,
+    /// Replicas that were owners in some epoch.
+    pub(super) ever_owned: BTreeSet<ReplicaId>,
     pub(super) leaders: BTreeMap<GroupId, ReplicaId>,
     pub(super) terms: BTreeMap<(GroupId, Term), ReplicaId>,
     pub(super) values: u64,
@@ -178,6 +180,7 @@ impl World {
             setup,
             nodes,
             given_out: given_out(&founding).collect(),
+            ever_owned: founding.replicas.iter().flatten().map(|it| it.replica).collect(),
             founding,
             keys,
             answers: BTreeMap::new(),

@@ -76,7 +76,7 @@ pub(super) fn apply_order(state: &mut ClusterState, order: PlanOrder) -> Applied
     };
     let lost: Vec<NodeId> = plan.lost().collect();
     for partition in &diff.partitions {
-        plan.moves.extend(moves_of(state, id, partition, &lost, order.at_ms));
+        plan.moves.extend(moves_of(state, partition, &lost, order.at_ms));
     }
     for earlier in &mut state.plans {
         earlier.grace_ended = true;
@@ -130,54 +130,37 @@ fn make_room(
 fn supersede_moving(state: &mut ClusterState, by: PlanId, order: &PlanOrder) -> Vec<Change> {
     let lost: Vec<NodeId> = order.changes.iter().flat_map(Change::nodes).collect();
     let mut restaged = Vec::new();
-    let moving = state.plans.iter().filter(|plan| plan.is_moving()).map(|plan| plan.id);
-    for id in moving.collect::<Vec<_>>() {
-        abort(state, id, &AbortReason::Superseded(by), order.at_ms);
+    for plan in state.plans.iter_mut().filter(|plan| plan.is_moving()) {
+        plan.abort(&AbortReason::Superseded(by), order.at_ms);
         let unaffected = |change: &&Change| change.nodes().all(|node| !lost.contains(&node));
-        let plan = state.plan(id).expect("it was found above");
         restaged.extend(plan.changes.iter().filter(unaffected).cloned());
     }
     restaged
-}
-
-/// Gives a plan up that is not published; moves of a published one that it took over go on.
-fn abort(state: &mut ClusterState, id: PlanId, reason: &AbortReason, at_ms: u64) {
-    for plan in &mut state.plans {
-        if plan.id == id {
-            plan.abort(reason, at_ms);
-        } else if let Phase::Published { .. } = plan.phase {
-            plan.reinstate_from(id, at_ms);
-        }
-    }
 }
 
 /// The moves of one partition: losses are paired with gains, within a zone first as the ring's
 /// difference lists them in the order of the owners.
 fn moves_of(
     state: &mut ClusterState,
-    plan: PlanId,
     partition: &PartitionDiff,
     lost_nodes: &[NodeId],
     now_ms: u64,
 ) -> Vec<Move> {
     let number = partition.partition;
-    let mut lost: Vec<Member> = Vec::new();
-    for node in &partition.lost {
-        let member = state.replicas_of(number).iter().find(|member| member.node == *node).copied();
-        let Some(member) = member else { continue };
-        lost.extend(voting_for(state, plan, number, member, now_ms));
-        lost.push(member);
-    }
+    let mut lost: Vec<Member> = state
+        .replicas_of(number)
+        .iter()
+        .filter(|member| partition.lost.contains(&member.node))
+        .copied()
+        .collect();
     let zone = |state: &ClusterState, node: NodeId| {
         state.nodes.get(&node).map(|record| record.registration.zone.clone())
     };
     let mut moves = Vec::new();
     for node in &partition.gained {
-        // A node that comes again before it has gone goes on under its id.
-        let here = lost.iter().position(|it| it.node == *node).map(|place| lost.remove(place));
         let same_zone = lost.iter().position(|it| zone(state, it.node) == zone(state, *node));
         let lose = same_zone.map(|place| lost.remove(place));
-        moves.push(match here.or_else(|| returning(state, number, *node, now_ms)) {
+        moves.push(match returning(state, number, *node) {
             Some(gain) => Move::back_to(number, gain, lose, now_ms),
             None => {
                 let gain = Member { replica: new_replica(state), node: *node };
@@ -197,44 +180,16 @@ fn moves_of(
     moves
 }
 
-/// Who votes in the place of an owner that is lost before its group swapped, as far as is known: the
-/// new plan takes the earlier move over, and replaces both.
-fn voting_for(
-    state: &mut ClusterState,
-    by: PlanId,
-    partition: PartitionId,
-    owner: Member,
-    now_ms: u64,
-) -> Option<Member> {
-    let moves = state.plans.iter_mut().flat_map(|plan| &mut plan.moves);
-    let swapping = |it: &&mut Move| {
-        it.partition == partition && it.gain == Some(owner) && it.stage.step() == Some(Step::Swapping)
-    };
-    let it = moves.into_iter().find(swapping)?;
-    let superseded = Advance::to(Transition::Abort(AbortReason::Superseded(by)));
-    it.advance(&superseded, now_ms).ok()?;
-    // The new plan answers for it.
-    it.residue = None;
-    it.lose
-}
-
-/// A former owner that still follows, for whom going back moves nothing: the earlier move ends.
-fn returning(
-    state: &mut ClusterState,
-    partition: PartitionId,
-    node: NodeId,
-    now_ms: u64,
-) -> Option<Member> {
-    let moves = state.plans.iter_mut().flat_map(|plan| &mut plan.moves);
-    let follows = |it: &&mut Move| {
+/// A former owner that still votes or follows: it goes on under its id, and the earlier move has
+/// nothing to retire any more.
+fn returning(state: &mut ClusterState, partition: PartitionId, node: NodeId) -> Option<Member> {
+    let mut moves = state.plans.iter_mut().flat_map(|plan| &mut plan.moves);
+    let stays = |it: &&mut Move| {
         it.partition == partition
             && it.lose.is_some_and(|lose| lose.node == node)
-            && it.stage.step() == Some(Step::Serving)
-            && !it.lose_is_dead
+            && matches!(it.stage.step(), Some(Step::Swapping | Step::Serving))
     };
-    let it = moves.into_iter().find(|it| follows(&it))?;
-    it.advance(&Advance::to(Transition::Ended), now_ms).ok()?;
-    it.lose
+    moves.find(stays)?.lose.take()
 }
 
 fn new_replica(state: &mut ClusterState) -> ReplicaId {
@@ -277,7 +232,7 @@ pub(super) fn advance(
         if let Stage::Aborted(reason) = it.stage.clone()
             && plan.is_moving()
         {
-            abort(state, id.plan, &reason, at_ms);
+            plan.abort(&reason, at_ms);
         }
     }
     changed
@@ -394,7 +349,7 @@ pub(super) fn cancel(state: &mut ClusterState, id: PlanId, at_ms: u64) -> Applie
         let phase = plan.phase.name().to_owned();
         return Err(ClusterRefusal::WrongPhase { plan: id, phase });
     }
-    abort(state, id, &AbortReason::Cancelled, at_ms);
+    plan.abort(&AbortReason::Cancelled, at_ms);
     Ok(ClusterOutcome::Done)
 }
 
@@ -439,7 +394,6 @@ pub(super) fn note_signals(
     let partitions = state.ring.partition_bits().count();
     let cleared = state.plan(id).is_some_and(|plan| {
         plan.leaving().all(|node| !state.open_moves().any(|it| it.is_on(node)))
-            && !plan.superseded_by().any(|by| state.plan(by).is_some_and(Plan::is_moving))
     });
     let plan = plan_mut(state, id)?;
     let Phase::Published { epoch, .. } = plan.phase else {
