@@ -130,9 +130,11 @@ fn make_room(
 fn supersede_moving(state: &mut ClusterState, by: PlanId, order: &PlanOrder) -> Vec<Change> {
     let lost: Vec<NodeId> = order.changes.iter().flat_map(Change::nodes).collect();
     let mut restaged = Vec::new();
-    for plan in state.plans.iter_mut().filter(|plan| plan.is_moving()) {
-        plan.abort(&AbortReason::Superseded(by), order.at_ms);
+    let moving = state.plans.iter().filter(|plan| plan.is_moving()).map(|plan| plan.id);
+    for id in moving.collect::<Vec<_>>() {
+        abort(state, id, &AbortReason::Superseded(by), order.at_ms);
         let unaffected = |change: &&Change| change.nodes().all(|node| !lost.contains(&node));
+        let plan = state.plan(id).expect("it was found above");
         restaged.extend(plan.changes.iter().filter(unaffected).cloned());
     }
     restaged
@@ -180,16 +182,29 @@ fn moves_of(
     moves
 }
 
-/// A former owner that still votes or follows: it goes on under its id, and the earlier move has
-/// nothing to retire any more.
-fn returning(state: &mut ClusterState, partition: PartitionId, node: NodeId) -> Option<Member> {
-    let mut moves = state.plans.iter_mut().flat_map(|plan| &mut plan.moves);
-    let stays = |it: &&mut Move| {
+/// A former owner that still votes or follows: it goes on under its id. The earlier move does not
+/// retire it while the new plan is moving, and has nothing to retire once that is published.
+fn returning(state: &ClusterState, partition: PartitionId, node: NodeId) -> Option<Member> {
+    let mut moves = state.plans.iter().flat_map(|plan| &plan.moves);
+    let stays = |it: &&Move| {
         it.partition == partition
             && it.lose.is_some_and(|lose| lose.node == node)
             && matches!(it.stage.step(), Some(Step::Swapping | Step::Serving))
     };
-    moves.find(stays)?.lose.take()
+    moves.find(stays)?.lose
+}
+
+/// Gives a plan up that is not published. What came back to it is answered for by the earlier move.
+fn abort(state: &mut ClusterState, id: PlanId, reason: &AbortReason, at_ms: u64) {
+    let others = state.plans.iter().filter(|plan| plan.id != id).flat_map(|plan| &plan.moves);
+    let sources: Vec<Member> =
+        others.filter(|it| !it.stage.is_ended()).filter_map(|it| it.lose).collect();
+    if let Some(plan) = state.plans.iter_mut().find(|plan| plan.id == id) {
+        plan.abort(reason, at_ms);
+        for it in &mut plan.moves {
+            it.residue = it.residue.filter(|residue| !sources.contains(residue));
+        }
+    }
 }
 
 fn new_replica(state: &mut ClusterState) -> ReplicaId {
@@ -223,6 +238,11 @@ pub(super) fn advance(
 ) -> bool {
     let mut changed = false;
     for (id, from, advance) in moves {
+        let retires = advance.transition == Some(Transition::Retire);
+        let lose = state.plan(id.plan).and_then(|plan| plan.moves.get(id.number as usize)?.lose);
+        if retires && lose.is_some_and(|lose| state.comes_back(lose)) {
+            continue;
+        }
         let Some(plan) = state.plans.iter_mut().find(|plan| plan.id == id.plan) else { continue };
         let Some(it) = plan.move_mut(id.number) else { continue };
         if it.stage.step() != from || it.advance(&advance, at_ms).is_err() {
@@ -232,7 +252,7 @@ pub(super) fn advance(
         if let Stage::Aborted(reason) = it.stage.clone()
             && plan.is_moving()
         {
-            plan.abort(&reason, at_ms);
+            abort(state, id.plan, &reason, at_ms);
         }
     }
     changed
@@ -274,6 +294,12 @@ pub(super) fn publish(
     for it in &mut plan.moves {
         it.advance(&Advance::to(Transition::Published), at_ms)
             .expect("all moves are verified, and published follows verified");
+    }
+    let gains: Vec<Member> = plan.moves.iter().filter_map(|it| it.gain).collect();
+    for earlier in state.plans.iter_mut().filter(|plan| plan.id != id) {
+        for it in &mut earlier.moves {
+            it.lose = it.lose.filter(|lose| it.stage.is_ended() || !gains.contains(lose));
+        }
     }
     bar_lost(state, id, epoch);
     choose_group0(state);
@@ -349,7 +375,7 @@ pub(super) fn cancel(state: &mut ClusterState, id: PlanId, at_ms: u64) -> Applie
         let phase = plan.phase.name().to_owned();
         return Err(ClusterRefusal::WrongPhase { plan: id, phase });
     }
-    plan.abort(&AbortReason::Cancelled, at_ms);
+    abort(state, id, &AbortReason::Cancelled, at_ms);
     Ok(ClusterOutcome::Done)
 }
 

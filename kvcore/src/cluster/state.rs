@@ -168,6 +168,13 @@ impl ClusterState {
             })
     }
 
+    /// Whether a plan that is not published leads back to a replica of an earlier ring.
+    #[must_use]
+    pub fn comes_back(&self, member: Member) -> bool {
+        let mut moving = self.plans.iter().filter(|plan| plan.is_moving());
+        moving.any(|plan| plan.moves.iter().any(|it| it.gain == Some(member)))
+    }
+
     /// Whether a node is part of the ring in force, of the one that a plan leads to, or of group 0.
     #[must_use]
     pub fn is_needed(&self, node: NodeId) -> bool {
