@@ -139,7 +139,7 @@ impl World {
         }
         let group = summary.group;
         if summary.configuration.is_joint() {
-            self.joint_leader_seen(number);
+            self.joint_leader_seen(number, summary);
         }
         let holder = *self.terms.entry((group, summary.term)).or_insert(summary.replica);
         i8_one_leader_per_term(summary, holder)?;

@@ -1,6 +1,6 @@
 //! The nemesis: what goes wrong, and when. Deeds end by themselves after a while.
 
-use kvcore::group::Role;
+use kvcore::group::{GroupSummary, Role};
 use kvcore::{Event, GroupId};
 
 use migration::{Move, Step};
@@ -360,13 +360,35 @@ impl World {
     }
 
     /// A leader's configuration is joint: whoever waits for one strikes it, a little later.
-    pub(super) fn joint_leader_seen(&mut self, number: usize) {
+    pub(super) fn joint_leader_seen(&mut self, number: usize, summary: &GroupSummary) {
         if self.clearing || !std::mem::take(&mut self.traps.joint) {
             return;
         }
         self.counters.joint_leaders_killed += 1;
-        let delay = self.dice.within(&(0..60 * MILLIS));
-        let downtime = self.dice.within(&(10 * MILLIS..2 * SECONDS));
+        let now = &summary.configuration;
+        let going: Vec<usize> = now
+            .learners_next
+            .iter()
+            .filter_map(|id| self.number_of(now.node_of(*id)?))
+            .filter(|node| *node != number)
+            .collect();
+        let last_words = self.dice.pick(&going).copied().filter(|_| self.dice.chance(600));
+        let delay = match last_words {
+            // Only one that is on its way out hears that the joint configuration is left: nobody
+            // else can be elected, and it leads from outside for a moment.
+            Some(hearer) => {
+                let until = self.now + SECONDS;
+                for other in (0..self.nodes.len()).filter(|it| ![number, hearer].contains(it)) {
+                    self.network.cut(number, other, until);
+                }
+                self.dice.within(&(110 * MILLIS..250 * MILLIS))
+            }
+            None => self.dice.within(&(0..60 * MILLIS)),
+        };
+        let downtime = match last_words {
+            Some(_) => 4 * SECONDS,
+            None => self.dice.within(&(10 * MILLIS..2 * SECONDS)),
+        };
         self.after(delay, Happening::PowerFails { node: number, downtime });
     }
 

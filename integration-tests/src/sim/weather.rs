@@ -233,9 +233,9 @@ impl Weather {
             order_every: 20 * MILLIS..300 * MILLIS,
             deeds: Deeds {
                 strike_move: 4,
-                kill_joint_leader: 5,
+                kill_joint_leader: 12,
                 power: 2,
-                break_copy: 2,
+                break_copy: 8,
                 cut_one_way: 2,
                 transfer: 2,
                 ..Deeds::default()
@@ -280,8 +280,8 @@ impl Weather {
                 isolate: 2,
                 cut_one_way: 3,
                 stall: 2,
-                break_copy: 3,
-                kill_joint_leader: 3,
+                break_copy: 6,
+                kill_joint_leader: 5,
                 strike_move: 12,
                 ..Deeds::default()
             },

@@ -69,11 +69,8 @@ fn an_applied_index_written_apart_is_noticed() {
 
 #[test]
 fn a_leader_that_serves_from_outside_is_noticed() {
-    is_noticed(
-        "leader_outside_serves",
-        None,
-        Faults { leader_outside_serves: true, ..Faults::NONE },
-    );
+    let faults = Faults { leader_outside_serves: true, ..Faults::NONE };
+    is_noticed("leader_outside_serves", Some("moves"), faults);
 }
 
 #[test]
