@@ -277,6 +277,13 @@ fn removes(entry: &Entry, replica: ReplicaId) -> bool {
         })
 }
 
+/// A plan and what is left of it, for a person to read.
+pub(super) fn describe(plan: &Plan) -> String {
+    let moves: Vec<_> = plan.moves.iter().filter(|it| !it.is_over()).collect();
+    let (id, phase, paused, signals) = (plan.id, plan.phase.name(), plan.paused, plan.signals);
+    format!("plan {id} {phase}, paused {paused}, signals {signals:?}, {:?}, {moves:?}", plan.changes)
+}
+
 fn is_published(plan: &Plan) -> bool {
     matches!(plan.phase, Phase::Published { .. } | Phase::Finished { .. })
 }

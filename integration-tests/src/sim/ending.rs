@@ -2,9 +2,9 @@
 
 use kvcore::store::{Command, Condition};
 use kvcore::{Event, GroupId, Reply};
-use migration::Plan;
 
 use super::cast::registration;
+use super::conduct::describe;
 use super::report::{Outcome, Violation};
 use super::node::SimNode;
 use super::weather::{MILLIS, SECONDS, Setup};
@@ -56,6 +56,7 @@ impl World {
             let incarnation = node.incarnation;
             self.at(self.now, Happening::Resume { node: number, incarnation, one_by_one: false });
             self.at(self.now, Happening::Start { node: number });
+            self.tell(number, Event::Hold(None));
         }
         // Deeds that are on their way still end; cuts are mended once more after them.
         self.run_for(3 * SECONDS)?;
@@ -224,10 +225,4 @@ impl World {
             })
         })
     }
-}
-
-fn describe(plan: &Plan) -> String {
-    let moves: Vec<_> = plan.moves.iter().filter(|it| !it.is_over()).collect();
-    let (id, phase, paused, signals) = (plan.id, plan.phase.name(), plan.paused, plan.signals);
-    format!("plan {id} {phase}, paused {paused}, signals {signals:?}, {:?}, {moves:?}", plan.changes)
 }

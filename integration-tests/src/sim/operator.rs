@@ -74,6 +74,13 @@ impl World {
         self.repair(leader, &view);
     }
 
+    /// Nodes that the directory does not know ask to be entered.
+    pub fn register_spares(&mut self) {
+        if let Some((leader, view)) = self.group0_leader() {
+            self.register_missing(leader, &view);
+        }
+    }
+
     /// The running node that leads group 0, and its view.
     fn group0_leader(&self) -> Option<(usize, Arc<ClusterState>)> {
         let (leader, _) = self.leader_of(GroupId::CLUSTER)?;

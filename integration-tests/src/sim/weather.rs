@@ -398,7 +398,7 @@ impl Setup {
         Self {
             founders: 3,
             spares: 0,
-            zones: 3,
+            zones: 1,
             partition_bits: 1,
             keys: 4,
             weather: Weather { clients: 0, ..Weather::calm() },

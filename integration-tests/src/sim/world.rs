@@ -16,7 +16,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::cast::{Key, found_cluster, keys, node_id};
 use super::clients::{Answer, Attempt, Client, Request};
-use super::conduct::given_out;
+use super::conduct::{describe, given_out};
 use super::dice::Dice;
 use super::disk::Disk;
 use super::nemesis::Traps;
@@ -466,6 +466,8 @@ impl World {
                 ));
             }
         }
+        let plans = self.oracle.cluster().map_or(&[][..], |state| &state.plans);
+        lines.extend(plans.iter().filter(|plan| !plan.is_over()).map(describe));
         lines.join("\n")
     }
 }
