@@ -196,23 +196,6 @@ impl Plan {
         })
     }
 
-    /// The plans that took over moves of this one.
-    pub fn superseded_by(&self) -> impl Iterator<Item = PlanId> + '_ {
-        self.moves.iter().filter_map(|it| match it.stage {
-            Stage::Aborted(AbortReason::Superseded(by)) => Some(by),
-            Stage::Running(_) | Stage::Blocked { .. } | Stage::Done | Stage::Aborted(_) => None,
-        })
-    }
-
-    /// Takes moves back from a plan that was given up.
-    pub fn reinstate_from(&mut self, other: PlanId, now_ms: u64) {
-        let superseded = Stage::Aborted(AbortReason::Superseded(other));
-        for it in self.moves.iter_mut().filter(|it| it.stage == superseded) {
-            let reinstated = crate::judge::Advance::to(crate::stage::Transition::Reinstate);
-            it.advance(&reinstated, now_ms).expect("it follows from the stage just seen");
-        }
-    }
-
     /// Gives the plan up; legal while it is moving.
     pub fn abort(&mut self, reason: &AbortReason, now_ms: u64) {
         for it in &mut self.moves {

@@ -105,9 +105,9 @@ pub fn reconcile(wanted: &Wanted, actual: &Actual) -> Next {
     if promote.is_empty() && demote.is_empty() {
         return Next::Steady;
     }
-    // All moves of a partition change hands together; a new voter that is not ready would make the
-    // quorum weaker than it was.
-    if let Some(behind) = promote.iter().find(|it| !actual.is_close(it.replica, LAG_MAX)) {
+    // All moves of a partition change hands together; a voter that is not ready would make the new
+    // quorum weaker than the old one is.
+    if let Some(behind) = wanted.voters.iter().find(|it| !actual.is_close(it.replica, LAG_MAX)) {
         return Next::Wait(Blocker::Behind(behind.node));
     }
     let promote = promote.iter().map(|it| it.replica).collect();

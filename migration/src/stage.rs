@@ -3,8 +3,7 @@
 //! ```text
 //! pending -> copying -> catching_up -> verified -> [published] -> swapping -> serving -> retiring -> done
 //!                ^-------------'------------'          blocked: from any step and back
-//!             pending .. verified -> aborted           swapping -> aborted when a repair supersedes it,
-//!                                                                  and back when that is given up
+//!             pending .. verified -> aborted
 //! ```
 
 use std::fmt;
@@ -175,8 +174,6 @@ pub enum Transition {
     Unblock,
     /// The move is given up.
     Abort(AbortReason),
-    /// The plan that took the move over was given up: it goes on as before.
-    Reinstate,
 }
 
 /// A transition that does not fit the stage.
@@ -222,12 +219,8 @@ impl Stage {
     /// [`OutOfOrder`] for every pair that the relation does not name.
     pub fn after(&self, transition: &Transition) -> Result<Self, OutOfOrder> {
         use Step::{CatchingUp, Copying, Pending, Retiring, Serving, Swapping, Verified};
-        let out_of_order = || OutOfOrder { stage: self.clone(), transition: transition.clone() };
-        if let (Self::Aborted(AbortReason::Superseded(_)), Transition::Reinstate) =
-            (self, transition)
-        {
-            return Ok(Self::Running(Swapping));
-        }
+        let out_of_order =
+            || OutOfOrder { stage: self.clone(), transition: transition.clone() };
         let step = self.step().ok_or_else(out_of_order)?;
         let next = match (step, transition) {
             (Pending, Transition::Admit) => Self::Running(Copying),
@@ -243,9 +236,6 @@ impl Stage {
             (at, Transition::Block(reason)) => Self::Blocked { at, reason: reason.clone() },
             (at, Transition::Unblock) => Self::Running(at),
             (Pending | Copying | CatchingUp | Verified, Transition::Abort(reason)) => {
-                Self::Aborted(reason.clone())
-            }
-            (Swapping, Transition::Abort(reason @ AbortReason::Superseded(_))) => {
                 Self::Aborted(reason.clone())
             }
             (Pending | Copying | CatchingUp | Verified | Swapping | Serving | Retiring, _) => {

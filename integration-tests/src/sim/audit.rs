@@ -138,6 +138,9 @@ impl World {
             return Ok(());
         }
         let group = summary.group;
+        if summary.configuration.is_joint() {
+            self.joint_leader_seen(number, summary);
+        }
         let holder = *self.terms.entry((group, summary.term)).or_insert(summary.replica);
         i8_one_leader_per_term(summary, holder)?;
         if self.leaders.insert(group, summary.replica) != Some(summary.replica) {

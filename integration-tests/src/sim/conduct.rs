@@ -43,6 +43,7 @@ impl World {
             return Ok(());
         }
         self.given_out.extend(given_out(after));
+        self.ever_owned.extend(after.replicas.iter().flatten().map(|member| member.replica));
         count(before, after, &mut self.counters);
         i6_epochs_go_up_by_one(before, after)?;
         for plan in &after.plans {
@@ -54,6 +55,9 @@ impl World {
             }
             for (number, it) in plan.moves.iter().enumerate() {
                 let was = was.and_then(|was| was.moves.get(number));
+                if was.is_none_or(|was| was.stage.step() != it.stage.step()) {
+                    self.step_seen(it);
+                }
                 let retires = |it: &Move| it.stage.step() == Some(Step::Retiring);
                 if retires(it) && !was.is_some_and(retires) {
                     self.i9_owners_are_verified_before_a_copy_retires(after, it)?;
@@ -62,7 +66,7 @@ impl World {
         }
         for group in after.groups() {
             if let Some(now) = self.oracle.configuration(group).cloned() {
-                i7_voters_are_owners_or_sources(after, group, &now)?;
+                i7_voters_are_owners_or_sources(after, &self.ever_owned, group, &now)?;
             }
         }
         Ok(())
@@ -76,7 +80,7 @@ impl World {
     ) -> Result<(), Violation> {
         let Some(state) = self.oracle.cluster() else { return Ok(()) };
         let (group, now) = (summary.group, &summary.configuration);
-        i7_voters_are_owners_or_sources(state, group, now)?;
+        i7_voters_are_owners_or_sources(state, &self.ever_owned, group, now)?;
         i11_voters_are_on_distinct_nodes(group, now)?;
         for voter in &now.voters {
             if before.is_some_and(|before| !before.is_voter(*voter)) {
@@ -273,6 +277,13 @@ fn removes(entry: &Entry, replica: ReplicaId) -> bool {
         })
 }
 
+/// A plan and what is left of it, for a person to read.
+pub(super) fn describe(plan: &Plan) -> String {
+    let moves: Vec<_> = plan.moves.iter().filter(|it| !it.is_over()).collect();
+    let (id, phase, paused, signals) = (plan.id, plan.phase.name(), plan.paused, plan.signals);
+    format!("plan {id} {phase}, paused {paused}, signals {signals:?}, {:?}, {moves:?}", plan.changes)
+}
+
 fn is_published(plan: &Plan) -> bool {
     matches!(plan.phase, Phase::Published { .. } | Phase::Finished { .. })
 }
@@ -290,23 +301,23 @@ fn i6_epochs_go_up_by_one(before: &ClusterState, after: &ClusterState) -> Result
     Err(Violation::new("I6", seen))
 }
 
-/// I7: the voters of a group are owners of the published epoch or sources of unfinished moves.
+/// I7: the voters of a group are owners of the published epoch or sources of unfinished moves. A
+/// source that is to be an owner again stays what it is.
 fn i7_voters_are_owners_or_sources(
     state: &ClusterState,
+    ever_owned: &BTreeSet<ReplicaId>,
     group: GroupId,
     now: &Configuration,
 ) -> Result<(), Violation> {
     let Some(partition) = group.partition() else { return Ok(()) };
     let owners = state.members(group).iter().copied();
     let moves = state.plans.iter().flat_map(|plan| &plan.moves);
-    let taken_over = |it: &Move| match it.stage {
-        Stage::Aborted(AbortReason::Superseded(by)) => state.plan(by).is_some_and(Plan::is_moving),
-        Stage::Running(_) | Stage::Blocked { .. } | Stage::Done | Stage::Aborted(_) => false,
-    };
-    let unfinished = |it: &Move| !it.stage.is_ended() || taken_over(it);
-    let open = moves.filter(|it| it.partition == partition && unfinished(it));
-    let allowed: Vec<ReplicaId> =
-        owners.chain(open.filter_map(|it| it.lose)).map(|member| member.replica).collect();
+    let open = moves.filter(|it| it.partition == partition && !it.stage.is_ended());
+    let members = open.flat_map(|it| {
+        let back = it.gain.filter(|gain| ever_owned.contains(&gain.replica));
+        it.lose.into_iter().chain(back)
+    });
+    let allowed: Vec<ReplicaId> = owners.chain(members).map(|member| member.replica).collect();
     let voters = now.voters.iter().chain(&now.voters_outgoing);
     match voters.into_iter().find(|voter| !allowed.contains(voter)) {
         None => Ok(()),

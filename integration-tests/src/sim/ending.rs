@@ -4,8 +4,9 @@ use kvcore::store::{Command, Condition};
 use kvcore::{Event, GroupId, Reply};
 
 use super::cast::registration;
-use super::node::SimNode;
+use super::conduct::describe;
 use super::report::{Outcome, Violation};
+use super::node::SimNode;
 use super::weather::{MILLIS, SECONDS, Setup};
 use super::world::{Asker, Happening, World};
 
@@ -55,6 +56,7 @@ impl World {
             let incarnation = node.incarnation;
             self.at(self.now, Happening::Resume { node: number, incarnation, one_by_one: false });
             self.at(self.now, Happening::Start { node: number });
+            self.tell(number, Event::Hold(None));
         }
         // Deeds that are on their way still end; cuts are mended once more after them.
         self.run_for(3 * SECONDS)?;
@@ -109,17 +111,11 @@ impl World {
     /// What keeps the cluster from being at rest, if anything does.
     fn left_to_do(&self) -> Option<String> {
         let state = self.oracle.cluster()?;
-        if let Some(plan) = state.plans.iter().find(|plan| !plan.is_over()) {
-            let moves: Vec<_> = plan.moves.iter().filter(|it| !it.is_over()).collect();
-            return Some(format!(
-                "group 0 {:?}, plan {} is {} with signals {:?}, paused {}, {moves:?}, health {:?}",
-                state.group0,
-                plan.id,
-                plan.phase.name(),
-                plan.signals,
-                plan.paused,
-                state.nodes.iter().map(|(id, it)| (*id, it.health)).collect::<Vec<_>>(),
-            ));
+        let open: Vec<String> =
+            state.plans.iter().filter(|plan| !plan.is_over()).map(describe).collect();
+        if !open.is_empty() {
+            let health: Vec<_> = state.nodes.iter().map(|(id, it)| (*id, it.health)).collect();
+            return Some(format!("{open:?}, group 0 {:?}, health {health:?}", state.group0));
         }
         let lost_member =
             |node: &&SimNode| node.lost && state.ring.topology().get(node.id).is_some();

@@ -1,7 +1,9 @@
 //! The nemesis: what goes wrong, and when. Deeds end by themselves after a while.
 
-use kvcore::group::Role;
+use kvcore::group::{GroupSummary, Role};
 use kvcore::{Event, GroupId};
+
+use migration::{Move, Step};
 
 use super::network::{Ambush, AmbushDeed, LateOrder};
 use super::weather::{Deeds, MILLIS, SECONDS};
@@ -28,9 +30,10 @@ enum Deed {
     PauseLeader,
     KillLeaderUnsynced,
     Lose,
+    StrikeMove,
 }
 
-fn weights(deeds: &Deeds) -> [(u64, Deed); 19] {
+fn weights(deeds: &Deeds) -> [(u64, Deed); 20] {
     [
         (deeds.kill, Deed::Kill),
         (deeds.power, Deed::Power),
@@ -51,6 +54,7 @@ fn weights(deeds: &Deeds) -> [(u64, Deed); 19] {
         (deeds.pause_leader, Deed::PauseLeader),
         (deeds.kill_leader_unsynced, Deed::KillLeaderUnsynced),
         (deeds.lose, Deed::Lose),
+        (deeds.strike_move, Deed::StrikeMove),
     ]
 }
 
@@ -133,6 +137,10 @@ impl World {
                     self.network.ambush =
                         Some(Ambush { from: leader, group, not_before: self.now, deed });
                 }
+            }
+            Deed::StrikeMove => {
+                let step = self.dice.index(Step::ALL.len());
+                self.traps.step = Some(Step::ALL[step]);
             }
             Deed::Lose => {
                 if !self.nodes[any].lost && self.may_lose(any) {
@@ -333,8 +341,78 @@ impl World {
                 ends.extend(self.nodes.iter().position(|it| it.id == copying.manifest.source));
             }
         }
-        if let Some(node) = self.dice.pick(&ends).copied() {
-            self.power_fails(node, downtime);
+        match self.dice.pick(&ends).copied() {
+            Some(node) => self.power_fails(node, downtime),
+            None => self.traps.copy = true,
+        }
+    }
+
+    /// A copy began: whoever waits for one strikes one of its ends, a little later.
+    pub(super) fn copy_began(&mut self, number: usize, source: placement::NodeId) {
+        if self.clearing || !std::mem::take(&mut self.traps.copy) {
+            return;
+        }
+        let source = self.number_of(source).unwrap_or(number);
+        let node = if self.dice.chance(500) { source } else { number };
+        let delay = self.dice.within(&self.setup.weather.chunk) * (1 + self.dice.index(6) as u64);
+        let downtime = self.dice.within(&(10 * MILLIS..800 * MILLIS));
+        self.after(delay, Happening::PowerFails { node, downtime });
+    }
+
+    /// A leader's configuration is joint: whoever waits for one strikes it, a little later.
+    pub(super) fn joint_leader_seen(&mut self, number: usize, summary: &GroupSummary) {
+        if self.clearing || !std::mem::take(&mut self.traps.joint) {
+            return;
+        }
+        self.counters.joint_leaders_killed += 1;
+        let now = &summary.configuration;
+        let going: Vec<usize> = now
+            .learners_next
+            .iter()
+            .filter_map(|id| self.number_of(now.node_of(*id)?))
+            .filter(|node| *node != number)
+            .collect();
+        let last_words = self.dice.pick(&going).copied().filter(|_| self.dice.chance(600));
+        let delay = match last_words {
+            // Only one that is on its way out hears that the joint configuration is left: nobody
+            // else can be elected, and it leads from outside for a moment.
+            Some(hearer) => {
+                let until = self.now + SECONDS;
+                for other in (0..self.nodes.len()).filter(|it| ![number, hearer].contains(it)) {
+                    self.network.cut(number, other, until);
+                }
+                self.dice.within(&(110 * MILLIS..250 * MILLIS))
+            }
+            None => self.dice.within(&(0..60 * MILLIS)),
+        };
+        let downtime = match last_words {
+            Some(_) => 4 * SECONDS,
+            None => self.dice.within(&(10 * MILLIS..2 * SECONDS)),
+        };
+        self.after(delay, Happening::PowerFails { node: number, downtime });
+    }
+
+    /// A move came to a step: whoever waits for it strikes some of those whom it needs.
+    pub(super) fn step_seen(&mut self, it: &Move) {
+        if self.clearing || self.traps.step.is_none() || self.traps.step != it.stage.step() {
+            return;
+        }
+        self.traps.step = None;
+        self.counters.moves_struck += 1;
+        let group = GroupId::of_partition(it.partition);
+        let member = |member: Option<migration::Member>| member.map(|it| it.node);
+        let needed = [
+            member(it.gain).and_then(|node| self.number_of(node)),
+            member(it.lose).and_then(|node| self.number_of(node)),
+            self.leader(group),
+            self.leader(GroupId::CLUSTER),
+        ];
+        for node in needed.into_iter().flatten() {
+            if self.dice.chance(450) {
+                let delay = self.dice.within(&(0..150 * MILLIS));
+                let downtime = self.dice.within(&(10 * MILLIS..4 * SECONDS));
+                self.after(delay, Happening::PowerFails { node, downtime });
+            }
         }
     }
 
@@ -348,9 +426,23 @@ impl World {
                 joint.push(number);
             }
         }
-        if let Some(node) = self.dice.pick(&joint).copied() {
-            self.counters.joint_leaders_killed += 1;
-            self.power_fails(node, downtime);
+        match self.dice.pick(&joint).copied() {
+            Some(node) => {
+                self.counters.joint_leaders_killed += 1;
+                self.power_fails(node, downtime);
+            }
+            None => self.traps.joint = true,
         }
     }
+}
+
+/// What the nemesis waits for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Traps {
+    /// The next copy that begins.
+    pub copy: bool,
+    /// The next leader whose configuration is joint.
+    pub joint: bool,
+    /// The next move that comes to this step.
+    pub step: Option<Step>,
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use kvcore::cluster::{ClusterCommand, ClusterState, PlanOrder, SettingsChange, rollback_order};
 use kvcore::{Event, GroupId};
-use placement::{Change, NodeId, NodeSpec, NodeState, Weight};
+use placement::{Change, NodeId, NodeSpec, NodeState, RingPlan, Weight};
 
 use super::cast::registration;
 use super::weather::MILLIS;
@@ -75,6 +75,13 @@ impl World {
         self.repair(leader, &view);
     }
 
+    /// Nodes that the directory does not know ask to be entered.
+    pub fn register_spares(&mut self) {
+        if let Some((leader, view)) = self.group0_leader() {
+            self.register_missing(leader, &view);
+        }
+    }
+
     /// The running node that leads group 0, and its view.
     fn group0_leader(&self) -> Option<(usize, Arc<ClusterState>)> {
         let (leader, _) = self.leader_of(GroupId::CLUSTER)?;
@@ -135,6 +142,8 @@ impl World {
         errand: Errand,
     ) -> bool {
         match placement::plan(&view.ring, changes, &view.settings.rules()) {
+            // To go down to few owners just as one of them is lost takes its majority from a group.
+            Ok(plan) if self.names_lost(&plan) && plan.target.owners_per_partition() < 3 => true,
             Ok(plan) => {
                 let order = PlanOrder::of(&plan, self.now / MILLIS);
                 self.errand(leader, errand, ClusterCommand::Apply(Box::new(order)));
@@ -145,6 +154,11 @@ impl World {
                 false
             }
         }
+    }
+
+    fn names_lost(&self, plan: &RingPlan) -> bool {
+        let target = plan.target.snapshot().topology();
+        self.nodes.iter().any(|node| node.lost && target.get(node.id).is_some())
     }
 
     /// Changes that name each node at most once.
@@ -307,7 +321,19 @@ impl World {
             let left = members.iter().filter(|node| **node != id).count();
             members.is_empty() || 2 * left > members.len()
         };
+        // Few are left where the moves of a plan that runs lose owners and gain none.
+        let will_be_kept = |group: GroupId| {
+            let moves = state.open_moves().filter(|it| Some(it.partition) == group.partition());
+            let (mut owners, mut going) = (state.members(group).to_vec(), Vec::new());
+            for it in moves {
+                owners.extend(it.gain);
+                going.extend(it.lose);
+            }
+            owners.retain(|owner| !going.contains(owner));
+            kept(&owners.iter().map(|owner| owner.node).collect::<Vec<_>>())
+        };
         earlier.map(|node| node.id).all(repaired)
+            && state.groups().all(will_be_kept)
             && state.groups().all(|group| {
                 let owners: Vec<NodeId> =
                     state.members(group).iter().map(|member| member.node).collect();

@@ -137,6 +137,8 @@ counters! {
     blocks,
     /// Members of group 0 replaced.
     group0_replacements,
+    /// Moves whose nodes lost their power as they came to a step.
+    moves_struck,
     /// Nodes lost for good.
     nodes_lost,
     /// Nodes given an empty disk.

@@ -1,8 +1,8 @@
 //! Many seeds, each of which picks its weather; faults that must be noticed; stories.
 
-//mod disks;
+mod disks;
 mod faults;
 mod leadership;
-//mod membership;
+mod membership;
 mod seeds;
 mod stage;

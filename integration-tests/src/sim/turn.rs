@@ -306,11 +306,13 @@ impl World {
         assert_eq!(*of, manifest, "a generation is filled from one snapshot");
         let chunks = *chunks;
         self.counters.snapshots_resumed += u64::from(chunks > 0);
+        let source = manifest.source;
         if let Some(process) = &mut node.process {
             process.copying.retain(|(of, _), _| *of != group);
             let copying = Copying { manifest, chunks, failures: 0 };
             process.copying.insert((group, generation), copying);
         }
+        self.copy_began(number, source);
         self.next_chunk(number, group, generation);
     }
 

@@ -56,6 +56,8 @@ pub struct Deeds {
     pub kill_leader_unsynced: u64,
     /// Lose a node for good, with its disk, if everything can bear it.
     pub lose: u64,
+    /// Fail the power of those whom a move needs as it comes to a step.
+    pub strike_move: u64,
 }
 
 /// What a run is like.
@@ -163,6 +165,7 @@ impl Weather {
                 pause_leader: 2,
                 kill_leader_unsynced: 1,
                 lose: 1,
+                strike_move: 3,
             },
             ..Self::rough()
         }
@@ -229,9 +232,10 @@ impl Weather {
             name: "moves",
             order_every: 20 * MILLIS..300 * MILLIS,
             deeds: Deeds {
-                kill_joint_leader: 5,
+                strike_move: 4,
+                kill_joint_leader: 12,
                 power: 2,
-                break_copy: 2,
+                break_copy: 8,
                 cut_one_way: 2,
                 transfer: 2,
                 ..Deeds::default()
@@ -276,8 +280,9 @@ impl Weather {
                 isolate: 2,
                 cut_one_way: 3,
                 stall: 2,
-                break_copy: 3,
-                kill_joint_leader: 3,
+                break_copy: 6,
+                kill_joint_leader: 5,
+                strike_move: 12,
                 ..Deeds::default()
             },
             length: 20 * SECONDS,
@@ -289,7 +294,7 @@ impl Weather {
     fn losses() -> Self {
         Self {
             name: "losses",
-            deeds: Deeds { lose: 4, kill: 1, power: 2, cut_one_way: 2, ..Deeds::default() },
+            deeds: Deeds { lose: 4, strike_move: 3, kill: 1, power: 2, cut_one_way: 2, ..Deeds::default() },
             ..Self::plans()
         }
     }
@@ -393,7 +398,7 @@ impl Setup {
         Self {
             founders: 3,
             spares: 0,
-            zones: 3,
+            zones: 1,
             partition_bits: 1,
             keys: 4,
             weather: Weather { clients: 0, ..Weather::calm() },

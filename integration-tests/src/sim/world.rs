@@ -16,9 +16,10 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::cast::{Key, found_cluster, keys, node_id};
 use super::clients::{Answer, Attempt, Client, Request};
-use super::conduct::given_out;
+use super::conduct::{describe, given_out};
 use super::dice::Dice;
 use super::disk::Disk;
+use super::nemesis::Traps;
 use super::network::{Network, Parcel};
 use super::node::{Clock, SimNode};
 use super::operator::Errand;
@@ -131,11 +132,14 @@ pub struct World {
     pub(super) duels_won: BTreeSet<u64>,
     /// Replicas that group 0 has given out, and where.
     pub(super) given_out: BTreeSet<(GroupId, ReplicaId, NodeId)>,
+    /// Replicas that were owners in some epoch.
+    pub(super) ever_owned: BTreeSet<ReplicaId>,
     pub(super) leaders: BTreeMap<GroupId, ReplicaId>,
     pub(super) terms: BTreeMap<(GroupId, Term), ReplicaId>,
     pub(super) values: u64,
     pub(super) snapshots: u64,
     pub(super) clearing: bool,
+    pub(super) traps: Traps,
     queue: BTreeMap<(u64, u64), Happening>,
     happenings: u64,
     next_request: u64,
@@ -176,6 +180,7 @@ impl World {
             setup,
             nodes,
             given_out: given_out(&founding).collect(),
+            ever_owned: founding.replicas.iter().flatten().map(|it| it.replica).collect(),
             founding,
             keys,
             answers: BTreeMap::new(),
@@ -189,6 +194,7 @@ impl World {
             values: 0,
             snapshots: 0,
             clearing: false,
+            traps: Traps::default(),
             queue: BTreeMap::new(),
             happenings: 0,
             next_request: 0,
@@ -460,6 +466,8 @@ impl World {
                 ));
             }
         }
+        let plans = self.oracle.cluster().map_or(&[][..], |state| &state.plans);
+        lines.extend(plans.iter().filter(|plan| !plan.is_over()).map(describe));
         lines.join("\n")
     }
 }

@@ -76,7 +76,7 @@ pub(super) fn apply_order(state: &mut ClusterState, order: PlanOrder) -> Applied
     };
     let lost: Vec<NodeId> = plan.lost().collect();
     for partition in &diff.partitions {
-        plan.moves.extend(moves_of(state, id, partition, &lost, order.at_ms));
+        plan.moves.extend(moves_of(state, partition, &lost, order.at_ms));
     }
     for earlier in &mut state.plans {
         earlier.grace_ended = true;
@@ -105,10 +105,13 @@ fn check_nodes(state: &ClusterState, topology: &Topology) -> Result<(), ClusterR
 }
 
 /// Refuses an order while another plan is not serving; a repair goes first.
-fn make_room(state: &ClusterState, order: &PlanOrder, repairs: bool) -> Result<(), ClusterRefusal> {
+fn make_room(
+    state: &ClusterState,
+    order: &PlanOrder,
+    repairs: bool,
+) -> Result<(), ClusterRefusal> {
     for plan in &state.plans {
-        let done =
-            plan.is_over() || plan.is_serving() || matches!(plan.phase, Phase::Aborted { .. });
+        let done = plan.is_over() || plan.is_serving() || matches!(plan.phase, Phase::Aborted { .. });
         if !done && !repairs {
             return Err(ClusterRefusal::PlanUnderWay { plan: plan.id });
         }
@@ -137,44 +140,29 @@ fn supersede_moving(state: &mut ClusterState, by: PlanId, order: &PlanOrder) -> 
     restaged
 }
 
-/// Gives a plan up that is not published; moves of a published one that it took over go on.
-fn abort(state: &mut ClusterState, id: PlanId, reason: &AbortReason, at_ms: u64) {
-    for plan in &mut state.plans {
-        if plan.id == id {
-            plan.abort(reason, at_ms);
-        } else if let Phase::Published { .. } = plan.phase {
-            plan.reinstate_from(id, at_ms);
-        }
-    }
-}
-
 /// The moves of one partition: losses are paired with gains, within a zone first as the ring's
 /// difference lists them in the order of the owners.
 fn moves_of(
     state: &mut ClusterState,
-    plan: PlanId,
     partition: &PartitionDiff,
     lost_nodes: &[NodeId],
     now_ms: u64,
 ) -> Vec<Move> {
     let number = partition.partition;
-    let mut lost: Vec<Member> = Vec::new();
-    for node in &partition.lost {
-        let member = state.replicas_of(number).iter().find(|member| member.node == *node).copied();
-        let Some(member) = member else { continue };
-        lost.extend(voting_for(state, plan, number, member, now_ms));
-        lost.push(member);
-    }
+    let mut lost: Vec<Member> = state
+        .replicas_of(number)
+        .iter()
+        .filter(|member| partition.lost.contains(&member.node))
+        .copied()
+        .collect();
     let zone = |state: &ClusterState, node: NodeId| {
         state.nodes.get(&node).map(|record| record.registration.zone.clone())
     };
     let mut moves = Vec::new();
     for node in &partition.gained {
-        // A node that comes again before it has gone goes on under its id.
-        let here = lost.iter().position(|it| it.node == *node).map(|place| lost.remove(place));
         let same_zone = lost.iter().position(|it| zone(state, it.node) == zone(state, *node));
         let lose = same_zone.map(|place| lost.remove(place));
-        moves.push(match here.or_else(|| returning(state, number, *node, now_ms)) {
+        moves.push(match returning(state, number, *node) {
             Some(gain) => Move::back_to(number, gain, lose, now_ms),
             None => {
                 let gain = Member { replica: new_replica(state), node: *node };
@@ -194,46 +182,29 @@ fn moves_of(
     moves
 }
 
-/// Who votes in the place of an owner that is lost before its group swapped, as far as is known: the
-/// new plan takes the earlier move over, and replaces both.
-fn voting_for(
-    state: &mut ClusterState,
-    by: PlanId,
-    partition: PartitionId,
-    owner: Member,
-    now_ms: u64,
-) -> Option<Member> {
-    let moves = state.plans.iter_mut().flat_map(|plan| &mut plan.moves);
-    let swapping = |it: &&mut Move| {
-        it.partition == partition
-            && it.gain == Some(owner)
-            && it.stage.step() == Some(Step::Swapping)
-    };
-    let it = moves.into_iter().find(swapping)?;
-    let superseded = Advance::to(Transition::Abort(AbortReason::Superseded(by)));
-    it.advance(&superseded, now_ms).ok()?;
-    // The new plan answers for it.
-    it.residue = None;
-    it.lose
-}
-
-/// A former owner that still follows, for whom going back moves nothing: the earlier move ends.
-fn returning(
-    state: &mut ClusterState,
-    partition: PartitionId,
-    node: NodeId,
-    now_ms: u64,
-) -> Option<Member> {
-    let moves = state.plans.iter_mut().flat_map(|plan| &mut plan.moves);
-    let follows = |it: &&mut Move| {
+/// A former owner that still votes or follows: it goes on under its id. The earlier move does not
+/// retire it while the new plan is moving, and has nothing to retire once that is published.
+fn returning(state: &ClusterState, partition: PartitionId, node: NodeId) -> Option<Member> {
+    let mut moves = state.plans.iter().flat_map(|plan| &plan.moves);
+    let stays = |it: &&Move| {
         it.partition == partition
             && it.lose.is_some_and(|lose| lose.node == node)
-            && it.stage.step() == Some(Step::Serving)
-            && !it.lose_is_dead
+            && matches!(it.stage.step(), Some(Step::Swapping | Step::Serving))
     };
-    let it = moves.into_iter().find(|it| follows(it))?;
-    it.advance(&Advance::to(Transition::Ended), now_ms).ok()?;
-    it.lose
+    moves.find(stays)?.lose
+}
+
+/// Gives a plan up that is not published. What came back to it is answered for by the earlier move.
+fn abort(state: &mut ClusterState, id: PlanId, reason: &AbortReason, at_ms: u64) {
+    let others = state.plans.iter().filter(|plan| plan.id != id).flat_map(|plan| &plan.moves);
+    let sources: Vec<Member> =
+        others.filter(|it| !it.stage.is_ended()).filter_map(|it| it.lose).collect();
+    if let Some(plan) = state.plans.iter_mut().find(|plan| plan.id == id) {
+        plan.abort(reason, at_ms);
+        for it in &mut plan.moves {
+            it.residue = it.residue.filter(|residue| !sources.contains(residue));
+        }
+    }
 }
 
 fn new_replica(state: &mut ClusterState) -> ReplicaId {
@@ -267,6 +238,11 @@ pub(super) fn advance(
 ) -> bool {
     let mut changed = false;
     for (id, from, advance) in moves {
+        let retires = advance.transition == Some(Transition::Retire);
+        let lose = state.plan(id.plan).and_then(|plan| plan.moves.get(id.number as usize)?.lose);
+        if retires && lose.is_some_and(|lose| state.comes_back(lose)) {
+            continue;
+        }
         let Some(plan) = state.plans.iter_mut().find(|plan| plan.id == id.plan) else { continue };
         let Some(it) = plan.move_mut(id.number) else { continue };
         if it.stage.step() != from || it.advance(&advance, at_ms).is_err() {
@@ -319,6 +295,12 @@ pub(super) fn publish(
         it.advance(&Advance::to(Transition::Published), at_ms)
             .expect("all moves are verified, and published follows verified");
     }
+    let gains: Vec<Member> = plan.moves.iter().filter_map(|it| it.gain).collect();
+    for earlier in state.plans.iter_mut().filter(|plan| plan.id != id) {
+        for it in &mut earlier.moves {
+            it.lose = it.lose.filter(|lose| it.stage.is_ended() || !gains.contains(lose));
+        }
+    }
     bar_lost(state, id, epoch);
     choose_group0(state);
     Ok(ClusterOutcome::Done)
@@ -342,7 +324,9 @@ fn next_replicas(
         gains.get(&(partition, node)).or(known).copied()
     };
     let partitions = ring.partition_bits().partitions();
-    partitions.map(|it| table.owner_ids(it).map(|node| member(it, node)).collect()).collect()
+    partitions
+        .map(|it| table.owner_ids(it).map(|node| member(it, node)).collect())
+        .collect()
 }
 
 /// Identities that were given up may not come back.
@@ -436,7 +420,6 @@ pub(super) fn note_signals(
     let partitions = state.ring.partition_bits().count();
     let cleared = state.plan(id).is_some_and(|plan| {
         plan.leaving().all(|node| !state.open_moves().any(|it| it.is_on(node)))
-            && !plan.superseded_by().any(|by| state.plan(by).is_some_and(Plan::is_moving))
     });
     let plan = plan_mut(state, id)?;
     let Phase::Published { epoch, .. } = plan.phase else {

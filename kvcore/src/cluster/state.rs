@@ -147,6 +147,14 @@ impl ClusterState {
         Wanted::of(self.members(group), moves)
     }
 
+    /// All replicas that may take part in a group now: whoever leads it is among them.
+    #[must_use]
+    pub fn participants(&self, group: GroupId) -> Vec<Member> {
+        let Wanted { mut voters, learners } = self.wanted(group);
+        voters.extend(learners);
+        voters
+    }
+
     /// Whether a replica has, or may still get, a place in its group. Once it has none it never has
     /// one again, since ids are not used twice.
     #[must_use]
@@ -158,6 +166,13 @@ impl ClusterState {
                 let condemned = it.condemned().is_some_and(|it| it.replica == replica);
                 !it.stage.is_ended() && !condemned && (named(&it.gain) || named(&it.lose))
             })
+    }
+
+    /// Whether a plan that is not published leads back to a replica of an earlier ring.
+    #[must_use]
+    pub fn comes_back(&self, member: Member) -> bool {
+        let mut moving = self.plans.iter().filter(|plan| plan.is_moving());
+        moving.any(|plan| plan.moves.iter().any(|it| it.gain == Some(member)))
     }
 
     /// Whether a node is part of the ring in force, of the one that a plan leads to, or of group 0.

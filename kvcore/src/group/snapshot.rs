@@ -165,6 +165,9 @@ impl<R> Replica<R> {
             complete: false,
         });
         self.tell_taking(turn);
+        if turn.faults.half_copy_readable {
+            self.snapshot_received(generation, Ok(()), turn);
+        }
     }
 
     /// A chunk of the snapshot that is being taken is here.

@@ -113,7 +113,11 @@ impl<R> Replica<R> {
         let patience: Duration =
             turn.settings.verify_patience * (1 << self.verifier.overdue.min(5));
         let Some(asked) = &self.verifier.asked else { return };
-        if asked.term != self.term() {
+        let configuration = self.configuration();
+        if asked.replicas.iter().any(|member| !configuration.contains(member.replica)) {
+            // It was removed meanwhile and will not answer.
+            self.verifier.asked = None;
+        } else if asked.term != self.term() {
             self.verifier.asked = None;
             self.verifier.last = None;
         } else if turn.now.since(asked.since) >= patience {

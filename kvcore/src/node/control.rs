@@ -179,6 +179,8 @@ impl<R> Core<R> {
             let Some(report) = self.fresh_report(it.partition, turn) else { continue };
             let owners = state.replicas_of(it.partition);
             let staying = staying(plan, it.partition, owners, &lost);
+            let comes_back = it.lose.is_some_and(|lose| state.comes_back(lose));
+            let grace_over = grace_over && !comes_back;
             let standing = Standing { owners, staying: &staying, down, grace_over, now_ms };
             let mut advance = judge(it, &report.actual, &standing);
             self.commit_faults(it, &mut advance, turn);
@@ -315,7 +317,12 @@ impl<R> Core<R> {
     }
 }
 
-fn staying(plan: &Plan, partition: PartitionId, owners: &[Member], lost: &[NodeId]) -> Vec<Member> {
+fn staying(
+    plan: &Plan,
+    partition: PartitionId,
+    owners: &[Member],
+    lost: &[NodeId],
+) -> Vec<Member> {
     let loses = |owner: &Member| {
         plan.moves.iter().any(|it| it.partition == partition && it.lose == Some(*owner))
     };

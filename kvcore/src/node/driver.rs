@@ -307,7 +307,8 @@ impl<R> Core<R> {
     fn ask_about_places(&mut self, view: &ClusterState, turn: &mut Turn<'_, R>) {
         for group in self.driver.without_place.clone() {
             let Some(replica) = self.replicas.get(&group).map(|it| it.id) else { continue };
-            for member in view.members(group).iter().filter(|member| member.node != self.node) {
+            let others = view.participants(group).into_iter().filter(|it| it.node != self.node);
+            for member in others {
                 let message = PeerMessage::Orphan { group, replica };
                 turn.effects.push(Effect::Send { to: member.node, message });
             }
@@ -351,7 +352,7 @@ impl<R> Core<R> {
         if reports.is_empty() {
             return;
         }
-        for member in view.members(GroupId::CLUSTER) {
+        for member in view.participants(GroupId::CLUSTER) {
             if member.node == self.node {
                 self.note_reports(reports.clone(), turn.now);
             } else {

@@ -1,8 +1,9 @@
 //! Stories of disks: syncs that hang, logs that are gone, snapshots that break off, disks lost.
 
-use kvcore::event::ConfigurationChange;
 use kvcore::group::Role;
 use kvcore::{GroupId, Reply};
+use migration::Step;
+use placement::Change;
 
 use super::stage::{FOR_EVER, MOMENT, Stage, TAKE_OVER, group, serving_leader};
 use crate::sim::cast::node_id;
@@ -154,6 +155,7 @@ fn a_wiped_node_comes_as_a_new_one_and_never_votes_as_the_old_one() {
     stage.world.kill(wiped, FOR_EVER / 2);
     stage.world.nodes[wiped].disk.wipe();
     stage.world.nodes[wiped].id = node_id(wiped, 1);
+    stage.world.nodes[wiped].wipes = 1;
     // It is back, at the same address, while a failover is under way.
     let leader = stage.leader();
     stage.world.kill(leader, 2 * SECONDS);
@@ -163,11 +165,17 @@ fn a_wiped_node_comes_as_a_new_one_and_never_votes_as_the_old_one() {
     let alone = (0..3).find(|node| *node != leader && *node != wiped).expect("one is left");
     assert_ne!(stage.world.leader(group()), Some(alone), "nobody voted for it");
     stage.until("two of three", |world| serving_leader(world, group()).is_some());
-    // It takes the place of the lost replica as a learner first.
-    let replica = stage.add_learner(wiped);
-    stage.changed(ConfigurationChange::Swap { promote: vec![replica], demote: vec![lost] });
-    stage.changed(ConfigurationChange::LeaveJoint);
-    stage.changed(ConfigurationChange::Remove(lost));
+    // It takes the place of the lost replica under an identity of its own.
+    stage.until("a leader of group 0", |world| {
+        serving_leader(world, GroupId::CLUSTER).is_some()
+    });
+    stage.world.register_spares();
+    stage.until("its registration", |world| {
+        world.oracle.cluster().is_some_and(|it| it.nodes.contains_key(&node_id(wiped, 1)))
+    });
+    stage.plan(&[Change::Remove(node_id(wiped, 0)), stage.join(wiped)]);
+    stage.await_step(Step::Serving);
+    assert!(!stage.voters().contains(&lost));
     stage.until("it to have the data", |world| {
         super::stage::stored(world, wiped, "k").is_some_and(|record| record.version == version)
     });

@@ -69,14 +69,40 @@ fn an_applied_index_written_apart_is_noticed() {
 
 #[test]
 fn a_leader_that_serves_from_outside_is_noticed() {
-    is_noticed(
-        "leader_outside_serves",
-        None,
-        Faults { leader_outside_serves: true, ..Faults::NONE },
-    );
+    let faults = Faults { leader_outside_serves: true, ..Faults::NONE };
+    is_noticed("leader_outside_serves", Some("moves"), faults);
 }
 
 #[test]
 fn a_lease_that_is_not_checked_is_noticed() {
     is_noticed("no_lease_check", None, Faults { no_lease_check: true, ..Faults::NONE });
+}
+
+#[test]
+fn an_epoch_published_on_unverified_copies_is_noticed() {
+    let faults = Faults { publish_unverified: true, ..Faults::NONE };
+    is_noticed("publish_unverified", Some("plans"), faults);
+}
+
+#[test]
+fn an_old_copy_retired_without_a_look_at_the_owners_is_noticed() {
+    let faults = Faults { retire_unchecked: true, ..Faults::NONE };
+    is_noticed("retire_unchecked", Some("plans"), faults);
+}
+
+#[test]
+fn a_learner_that_counts_is_noticed() {
+    is_noticed("learner_counts", Some("plans"), Faults { learner_counts: true, ..Faults::NONE });
+}
+
+#[test]
+fn half_a_copy_that_can_be_read_is_noticed() {
+    let faults = Faults { half_copy_readable: true, ..Faults::NONE };
+    is_noticed("half_copy_readable", Some("plans"), faults);
+}
+
+#[test]
+fn a_removed_replica_that_goes_on_is_noticed() {
+    let faults = Faults { removed_replica_votes: true, ..Faults::NONE };
+    is_noticed("removed_replica_votes", Some("plans"), faults);
 }

@@ -2,12 +2,18 @@
 
 use std::time::Duration;
 
+use std::sync::Arc;
+
 use bytes::Bytes;
+use kvcore::cluster::{ClusterCommand, ClusterOutcome, ClusterState, PlanOrder};
+use kvcore::faults::Hold;
 use kvcore::group::Role;
 use kvcore::store::{Command, Condition, Record, WriteOutcome};
 use kvcore::{Event, GroupId, ReplicaId, Reply, Version};
-use placement::PartitionId;
+use migration::{Plan, PlanId, Step};
+use placement::{Change, NodeId, PartitionId};
 
+use crate::sim::operator::spec;
 use crate::sim::weather::{MILLIS, SECONDS};
 use crate::sim::world::Asker;
 use crate::sim::{Setup, Violation, World};
@@ -39,6 +45,7 @@ impl Stage {
         for group in groups {
             stage.until("a leader that serves", |world| serving_leader(world, group).is_some());
         }
+        stage.world.register_spares();
         // Long enough for the primaries to have taken over.
         stage.run(3 * SECONDS);
         stage
@@ -129,6 +136,91 @@ impl Stage {
     pub fn transfer(&mut self, from: usize, to: usize) -> u64 {
         let to = self.world.nodes[to].id;
         self.ask(from, |reply| Event::TransferLeadership { group: group(), to, reply })
+    }
+
+    /// What group 0 has committed.
+    pub fn cluster(&self) -> Arc<ClusterState> {
+        self.world.oracle.cluster().cloned().expect("there is a cluster")
+    }
+
+    /// Gives an order to group 0's leader and does not wait.
+    pub fn order(&mut self, command: ClusterCommand) -> u64 {
+        let leader = self.world.leader(GroupId::CLUSTER).expect("group 0 has a leader");
+        let event = |reply| Event::Cluster { command, reply };
+        self.world.ask(leader, GroupId::CLUSTER, Asker::Script, event)
+    }
+
+    pub fn ordered(&mut self, command: ClusterCommand) -> ClusterOutcome {
+        let request = self.order(command);
+        match self.await_answer(request) {
+            Reply::Cluster(outcome) => outcome,
+            reply => panic!("not decided: {reply:?}"),
+        }
+    }
+
+    pub fn id(&self, node: usize) -> NodeId {
+        self.world.nodes[node].id
+    }
+
+    pub fn join(&self, node: usize) -> Change {
+        Change::Join(spec(&self.cluster(), self.id(node)))
+    }
+
+    pub fn replace(&self, old: usize, new: usize) -> Change {
+        Change::Replace { old: self.id(old), new: spec(&self.cluster(), self.id(new)) }
+    }
+
+    /// The order for a plan of changes to the ring in force.
+    pub fn order_of(&self, changes: &[Change]) -> ClusterCommand {
+        let state = self.cluster();
+        let plan = placement::plan(&state.ring, changes, &state.settings.rules());
+        let plan = plan.unwrap_or_else(|refusal| panic!("{refusal}"));
+        ClusterCommand::Apply(Box::new(PlanOrder::of(&plan, self.world.now / MILLIS)))
+    }
+
+    /// Stages changes and applies them as a plan.
+    pub fn plan(&mut self, changes: &[Change]) -> PlanId {
+        for change in changes {
+            assert_eq!(self.ordered(ClusterCommand::Stage(change.clone())), ClusterOutcome::Done);
+        }
+        let order = self.order_of(changes);
+        match self.ordered(order) {
+            ClusterOutcome::Planned(plan) => plan,
+            outcome => panic!("not planned: {outcome:?}"),
+        }
+    }
+
+    /// Holds plans back on every node that runs, or lets them go on.
+    pub fn hold(&mut self, hold: Option<Hold>) {
+        for node in 0..self.world.nodes.len() {
+            self.world.tell(node, Event::Hold(hold));
+        }
+    }
+
+    /// Waits for all moves of the last plan to come to a step.
+    pub fn await_step(&mut self, step: Step) {
+        self.within(20 * SECONDS, step.name(), |world| {
+            let plan = world.oracle.cluster().and_then(|state| state.last_plan());
+            plan.is_some_and(|plan| plan.moves.iter().all(|it| it.stage.step() == Some(step)))
+        });
+    }
+
+    /// Waits for a plan to be finished.
+    pub fn await_end(&mut self, plan: PlanId) {
+        self.within(30 * SECONDS, "the plan to end", |world| {
+            let plan = world.oracle.cluster().and_then(|state| state.plan(plan));
+            plan.is_some_and(Plan::is_over)
+        });
+    }
+
+    pub fn end_grace(&mut self, plan: PlanId) {
+        assert_eq!(self.ordered(ClusterCommand::EndGrace { plan }), ClusterOutcome::Done);
+    }
+
+    /// The voters of the group, as its leader has applied them.
+    pub fn voters(&self) -> Vec<ReplicaId> {
+        let summary = self.world.summary(self.leader(), group());
+        summary.map(|it| it.configuration.voters).unwrap_or_default()
     }
 
     /// What a node's store has under a key.
