@@ -30,6 +30,10 @@ pub struct Faults {
     pub half_copy_readable: bool,
     /// A replica that was removed goes on.
     pub removed_replica_votes: bool,
+    /// The first so many chunks of snapshots leave their source damaged.
+    pub corrupt_chunks: u32,
+    /// Digests that are computed say that one sub-range differs.
+    pub corrupt_digest: bool,
 }
 
 impl Faults {
@@ -48,6 +52,8 @@ impl Faults {
         learner_counts: false,
         half_copy_readable: false,
         removed_replica_votes: false,
+        corrupt_chunks: 0,
+        corrupt_digest: false,
     };
 }
 

@@ -28,10 +28,10 @@ use crate::core_thread::{Alarms, CoreHandle, CoreThread};
 use crate::founding::{self, Acceptor, Founded, FoundingOptions, InitError};
 use crate::groups::GroupTable;
 use crate::identity::LocalNode;
+use crate::migrate::{ChunkFault, CopyControl, CopyThreads, SnapshotSource};
 use crate::registration::{Registrar, RegistrationState};
 use crate::router::{LocalStore, ReadCounters, Router};
 use crate::service::Service;
-use crate::snapshots::SnapshotSource;
 use crate::storage::{Database, DiskGuard, OpenError, StorageSettings};
 use crate::transport::{Listener, Peers};
 use crate::view::ViewHandle;
@@ -131,6 +131,7 @@ pub struct Node {
     database: Database,
     disk: Arc<DiskGuard>,
     alarms: Alarms,
+    copies: CopyControl,
     registration: watch::Receiver<RegistrationState>,
     summaries: Arc<ArcSwap<Vec<GroupSummary>>>,
     listener: Listener,
@@ -186,6 +187,8 @@ impl Node {
         let alarms = Alarms::default();
         let disk = Arc::new(DiskGuard::new(database.path(), config.disk_reserve_bytes));
         let (core, inputs) = CoreHandle::new();
+        let copies = CopyControl::new(core.clone());
+        let copy_threads = CopyThreads::spawn().map_err(StartError::Thread)?;
 
         let lease = config.settings.lease();
         let store = LocalStore {
@@ -207,7 +210,13 @@ impl Node {
             local: local.clone(),
             router: Arc::clone(&router),
             acceptor: acceptor.clone(),
-            snapshots: SnapshotSource::new(database.clone(), core.clone()),
+            snapshots: SnapshotSource::new(
+                database.clone(),
+                core.clone(),
+                copy_threads.clone(),
+                copies.watch(),
+                ChunkFault::new(config.faults.corrupt_chunks),
+            ),
             epochs,
         };
 
@@ -227,6 +236,9 @@ impl Node {
             groups: groups.clone(),
             peers: peers.clone(),
             alarms: alarms.clone(),
+            disk: Arc::clone(&disk),
+            copies: copies.clone(),
+            copy_threads,
         }
         .spawn()
         .map_err(StartError::Thread)?;
@@ -274,6 +286,7 @@ impl Node {
             database,
             disk,
             alarms,
+            copies,
             registration,
             summaries,
             listener,
@@ -356,6 +369,12 @@ impl Node {
     #[must_use]
     pub fn disk(&self) -> &DiskGuard {
         &self.disk
+    }
+
+    /// Sets how much of the node copies may use.
+    #[must_use]
+    pub fn copies(&self) -> &CopyControl {
+        &self.copies
     }
 
     /// The way into the core, for orders that are nobody's request.

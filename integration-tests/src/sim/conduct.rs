@@ -281,7 +281,10 @@ fn removes(entry: &Entry, replica: ReplicaId) -> bool {
 pub(super) fn describe(plan: &Plan) -> String {
     let moves: Vec<_> = plan.moves.iter().filter(|it| !it.is_over()).collect();
     let (id, phase, paused, signals) = (plan.id, plan.phase.name(), plan.paused, plan.signals);
-    format!("plan {id} {phase}, paused {paused}, signals {signals:?}, {:?}, {moves:?}", plan.changes)
+    format!(
+        "plan {id} {phase}, paused {paused}, signals {signals:?}, {:?}, {moves:?}",
+        plan.changes
+    )
 }
 
 fn is_published(plan: &Plan) -> bool {

@@ -137,6 +137,7 @@ impl Router {
             | PeerRefusal::Expired
             | PeerRefusal::ShuttingDown
             | PeerRefusal::NotNow
+            | PeerRefusal::CopyBudget
             | PeerRefusal::OtherCluster { .. } => Next::Ask(None),
             PeerRefusal::OutcomeUnknown => after_unknown(request),
             PeerRefusal::Overloaded => Next::Give(RequestError::Overloaded),

@@ -71,7 +71,6 @@ fn every_invariant_holds_in_every_weather() {
         ("transfers", counters.transfers),
         ("snapshots installed", counters.snapshots_installed),
         ("snapshot copies broken off", counters.snapshots_broken_off),
-        ("snapshot copies resumed", counters.snapshots_resumed),
         ("truncations", counters.truncations),
         ("crashes with unsynced bytes lost", counters.crashes_with_loss),
         ("duplicated messages", counters.messages_duplicated),
