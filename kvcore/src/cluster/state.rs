@@ -194,6 +194,12 @@ impl ClusterState {
         self.plans.iter().find(|plan| plan.id == id)
     }
 
+    /// Whether a plan is paused whose copies are being made: none goes on then.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.plans.iter().any(|plan| plan.paused && plan.is_moving())
+    }
+
     /// The last plan that was applied.
     #[must_use]
     pub fn last_plan(&self) -> Option<&Plan> {

@@ -1,7 +1,7 @@
 //! `kvctl migrate`: plans under way and those that have ended; following and steering them.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use comfy_table::Cell;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -18,6 +18,8 @@ use crate::output::{self, Format, confirm, note};
 
 /// Pause between two looks at a plan that is followed.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Without a terminal, a line is printed this often at the most while the phase stays.
+const TELL_EVERY: Duration = Duration::from_secs(2);
 /// Looks in a row that may fail while a plan is followed: a minute.
 const BLIND_LOOKS_MAX: u32 = 240;
 
@@ -296,6 +298,7 @@ pub async fn follow(globals: &Globals, id: Option<u64>, to_the_end: bool) -> Res
         bar.set_style(style);
     }
     let mut last = String::new();
+    let mut told = Instant::now();
     let mut blind = 0;
     loop {
         let plan = match find(globals, id).await {
@@ -310,12 +313,14 @@ pub async fn follow(globals: &Globals, id: Option<u64>, to_the_end: bool) -> Res
             }
         };
         blind = 0;
-        let line = format!("plan {}: {}; {}", plan.id, plan.phase, stages(&plan));
+        let line = format!("{}; {}", plan.phase, stages(&plan));
         bar.set_position(plan.moves.iter().map(steps_done).sum());
         bar.set_message(line.clone());
-        if bar.is_hidden() && line != last {
-            note(&line);
+        let is_due = told.elapsed() >= TELL_EVERY || !last.starts_with(&plan.phase);
+        if bar.is_hidden() && line != last && is_due {
+            note(&format!("plan {}: {line}", plan.id));
             last = line;
+            told = Instant::now();
         }
         if let Some(end) = ended(&plan, to_the_end) {
             bar.finish_and_clear();

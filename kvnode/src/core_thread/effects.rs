@@ -124,7 +124,10 @@ impl Executor {
             Effect::ViewChanged(state) => {
                 let limits = state.settings.copy;
                 self.copies.set(CopyLimits {
-                    bytes_per_second: limits.bytes_per_second,
+                    bytes_per_second: match state.is_paused() {
+                        true => 0,
+                        false => limits.bytes_per_second,
+                    },
                     copies_at_a_time: limits.moves_per_node,
                 });
                 self.view.publish(state);

@@ -190,7 +190,7 @@ async fn dispatch<B: Backend>(
         Route::PlanClear => Box::pin(plans::clear(app, head)).await,
         Route::PlanApply => Box::pin(plans::apply(app, head, body)).await,
         Route::Migrations => plans::migrations(app, head),
-        Route::Why => plans::why(app, head),
+        Route::Why => Box::pin(plans::why(app, head)).await,
         Route::PlanOrder => Box::pin(plans::order(app, head, body)).await,
         Route::Settings => Box::pin(plans::settings(app, head, body, verb)).await,
         Route::Scan => Err(not_implemented("listing keys")),

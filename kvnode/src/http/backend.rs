@@ -70,6 +70,9 @@ pub trait Backend: Send + Sync + 'static {
     /// The view in force here; none before the cluster was founded.
     fn view(&self) -> Option<Arc<View>>;
 
+    /// The newest view there is, as group 0's leader has it; this node's own if nobody tells in time.
+    fn newest_view(&self) -> impl Future<Output = Option<Arc<View>>> + Send;
+
     /// What this node knows beside the view.
     fn knowledge(&self) -> ClusterKnowledge;
 

@@ -20,6 +20,10 @@ use crate::router::{Consistency, Located, RequestError, RequestOptions, Served};
 use crate::storage::DiskState;
 use crate::view::View;
 
+/// Time to ask group 0's leader for the newest view: operators wait for it, and without a leader they
+/// are answered from what is here.
+const NEWEST_VIEW_TIMEOUT: Duration = Duration::from_millis(500);
+
 /// A running node behind the HTTP face.
 #[derive(Clone, Debug)]
 pub struct NodeBackend {
@@ -113,6 +117,11 @@ impl Backend for NodeBackend {
         options: RequestOptions,
     ) -> Result<Served<Option<Record>>, RequestError> {
         self.node.router().read(key, consistency, options).await
+    }
+
+    async fn newest_view(&self) -> Option<Arc<View>> {
+        self.node.router().refresh_view(NEWEST_VIEW_TIMEOUT).await;
+        self.view()
     }
 
     async fn cluster(

@@ -35,7 +35,7 @@ const VISIBLE_POLL: Duration = Duration::from_millis(10);
 /// `GET /v1/admin/plan`.
 pub async fn draft<B: Backend>(app: &App<B>, head: &Parts) -> Result<Answer, Refusal> {
     Query::parse(head.uri.query(), &[]).map_err(of_query)?;
-    let view = app.backend().view().ok_or_else(not_initialised)?;
+    let view = app.backend().newest_view().await.ok_or_else(not_initialised)?;
     let info = app.backend().node_info(false).await;
     let bytes_per_copy = info.data_bytes / u64::from(info.partitions.max(1));
     let plan = planned(&view.state, &view.state.draft);
@@ -55,7 +55,7 @@ pub async fn stage<B: Backend>(
 ) -> Result<Answer, Refusal> {
     Query::parse(head.uri.query(), &[]).map_err(of_query)?;
     let request: StageRequest = read_json(app, head, body).await?;
-    let view = app.backend().view().ok_or_else(not_initialised)?;
+    let view = app.backend().newest_view().await.ok_or_else(not_initialised)?;
     let mut changes = Vec::new();
     for change in &request.changes {
         changes.push(change_of(&view, change)?);
@@ -75,7 +75,7 @@ pub async fn stage<B: Backend>(
 }
 
 async fn draft_after<B: Backend>(app: &App<B>) -> Result<Answer, Refusal> {
-    let view = app.backend().view().ok_or_else(not_initialised)?;
+    let view = app.backend().newest_view().await.ok_or_else(not_initialised)?;
     let info = app.backend().node_info(false).await;
     let bytes_per_copy = info.data_bytes / u64::from(info.partitions.max(1));
     let plan = planned(&view.state, &view.state.draft);
@@ -99,6 +99,7 @@ pub async fn apply<B: Backend>(
 ) -> Result<Answer, Refusal> {
     Query::parse(head.uri.query(), &[]).map_err(of_query)?;
     let request: ApplyRequest = read_json(app, head, body).await?;
+    app.backend().newest_view().await.ok_or_else(not_initialised)?;
     let plan = plan_of(app, &request).await?;
     let parts = plan.parts(0);
     let order = PlanOrder {
@@ -148,11 +149,11 @@ pub fn migrations<B: Backend>(app: &App<B>, head: &Parts) -> Result<Answer, Refu
 }
 
 /// `GET /v1/admin/migrations/why?partition=P`.
-pub fn why<B: Backend>(app: &App<B>, head: &Parts) -> Result<Answer, Refusal> {
+pub async fn why<B: Backend>(app: &App<B>, head: &Parts) -> Result<Answer, Refusal> {
     let query = Query::parse(head.uri.query(), &["partition"]).map_err(of_query)?;
     let parse = |text: &str| text.parse::<u32>().ok();
     let partition = query.parsed("partition", "a number", parse).map_err(of_query)?;
-    let view = app.backend().view().ok_or_else(not_initialised)?;
+    let view = app.backend().newest_view().await.ok_or_else(not_initialised)?;
     let Some(partition) = partition else {
         return Err(refuse(ProblemCode::MalformedRequest, "`partition` is missing"));
     };
@@ -171,7 +172,7 @@ pub async fn order<B: Backend>(
 ) -> Result<Answer, Refusal> {
     Query::parse(head.uri.query(), &[]).map_err(of_query)?;
     let request: PlanOrderRequest = read_json(app, head, body).await?;
-    let view = app.backend().view().ok_or_else(not_initialised)?;
+    let view = app.backend().newest_view().await.ok_or_else(not_initialised)?;
     let last = view.state.last_plan().map(|plan| plan.id);
     let Some(plan) = request.plan.map(PlanId).or(last) else {
         return Err(refuse(ProblemCode::NotFound, "there is no plan"));
@@ -220,7 +221,7 @@ pub async fn settings<B: Backend>(
         })
         .await;
     }
-    let view = app.backend().view().ok_or_else(not_initialised)?;
+    let view = app.backend().newest_view().await.ok_or_else(not_initialised)?;
     Ok(json(&describe_plans::settings(&view.state.settings)))
 }
 

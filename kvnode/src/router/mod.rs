@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use kvcore::GroupId;
+use kvcore::{Event, GroupId};
 use kvcore::cluster::{ClusterCommand, ClusterOutcome};
 use kvcore::store::{Command, Record, WriteOutcome};
 use placement::{Epoch, NodeId, NodeName, PartitionId, Placement};
@@ -192,6 +192,36 @@ impl Router {
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.node.view().epoch()
+    }
+
+    /// Asks group 0's leader for a newer view, and waits until that is in force here. Without an answer
+    /// in time everything stays as it is.
+    pub(crate) async fn refresh_view(&self, timeout: Duration) {
+        // Whoever gives up has lost nothing: views come by themselves as well.
+        let _ = tokio::time::timeout(timeout, self.fetch_newest_view(timeout)).await;
+    }
+
+    async fn fetch_newest_view(&self, timeout: Duration) {
+        let Some(view) = self.view() else { return };
+        let leader = self.known_leader(GroupId::CLUSTER);
+        if leader == Some(self.node.id()) {
+            return;
+        }
+        let voters = view.state.group0.iter().map(|member| member.node);
+        let others = voters.filter(|node| Some(*node) != leader && *node != self.node.id());
+        for node in leader.into_iter().chain(others) {
+            let request = PeerRequest::FetchView { newer_than: self.node.view().revision() };
+            let answer = self.peers.call(node, request, Instant::now() + timeout).await;
+            let Ok(PeerAnswer::View { newer, confirmed }) = answer else { continue };
+            if let Some(state) = newer {
+                let revision = state.revision;
+                self.store.core.deliver(Event::AdoptView(Arc::new(*state))).await;
+                self.node.view().wait_until(|view| view.state.revision >= revision).await;
+            }
+            if confirmed {
+                return;
+            }
+        }
     }
 
     /// Waits for a view of a later epoch than `after`; none if there is none within `timeout`.

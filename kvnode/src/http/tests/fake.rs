@@ -200,6 +200,10 @@ impl Backend for Fake {
         Ok(served)
     }
 
+    async fn newest_view(&self) -> Option<Arc<View>> {
+        self.view()
+    }
+
     async fn cluster(
         &self,
         command: ClusterCommand,
