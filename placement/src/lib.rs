@@ -5,7 +5,8 @@
 //! is decided by Raft and by nothing in here.
 //!
 //! Reading order: [`ids`], [`hash`], [`topology`], [`tokens`], [`snapshot`], [`ring`], [`diff`];
-//! [`balance`] measures a ring and [`alternatives`] holds the schemes it is compared with.
+//! [`balance`] measures a ring, [`alternatives`] holds the schemes it is compared with, and
+//! [`simulate`] shows what any of them does to a load.
 //!
 //! Invariants
 //! * Every token sits on the last hash of a partition, so one partition never has two owner lists.
@@ -29,6 +30,8 @@ pub mod diff;
 pub mod balance;
 
 pub mod alternatives;
+
+pub mod simulate;
 
 pub mod error;
 
