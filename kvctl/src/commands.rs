@@ -9,6 +9,7 @@ pub mod init;
 pub mod node;
 pub mod put;
 pub mod ring;
+pub mod simulate;
 pub mod status;
 
 use std::future::Future;
@@ -29,6 +30,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Put(args) => block_on(put::run(globals, args)),
         Command::Del(args) => block_on(del::run(globals, args)),
         Command::Bench(args) => bench::run(globals, args),
+        Command::Simulate(args) => simulate::run(globals, &args),
         Command::Completion(args) => completion::run(&args),
     }
 }
