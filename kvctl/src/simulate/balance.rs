@@ -5,7 +5,7 @@ use placement::simulate::{Measure, RingRules, Spread, loads_of, theory};
 use placement::{Ring, TokenPolicy, Topology};
 use serde_json::json;
 
-use super::chart::{self, Series};
+use super::chart::{self, Axis, Series};
 use super::latency;
 use super::settings::{FleetArgs, LiveArgs, PolicyArg, PolicyArgs, Scene, WorkloadArgs, refused};
 use super::study::{Cell, Sheet, Study, in_bytes};
@@ -276,11 +276,12 @@ fn charts(scene: &Scene, points: &[(SweepPoint, f64)]) -> Vec<String> {
         line("expected", true, &|point| expected(scene, point)),
     ];
     let name = "vnodes per node of weight 1";
+    let doubling = [Axis::Doubling; 2];
+    let even = [Axis::Doubling, Axis::Even];
+    let title = "Busiest node over the mean, by keys";
     vec![
-        chart::lines("Busiest node over the mean, by keys", name, &overload, true, |y| {
-            format!("{y:.1}")
-        }),
-        chart::lines("Deviation of primaries over the mean", name, &variation, true, |y| {
+        chart::lines(title, name, &overload, doubling, |y| format!("{y:.0}")),
+        chart::lines("Deviation of primaries over the mean", name, &variation, even, |y| {
             format!("{y:.2}")
         }),
     ]

@@ -8,7 +8,7 @@ use placement::simulate::{FleetSpec, RingRules};
 use placement::{NodeSpec, PartitionBits, ReplicationFactor, TokenPolicy};
 use serde_json::json;
 
-use super::chart::{self, Series};
+use super::chart::{self, Axis, Series};
 use super::settings::{PolicyArg, PolicyArgs, refused};
 use super::study::{Cell, Sheet, Study};
 use super::workload::{Keys, Sizes, Synthetic};
@@ -131,45 +131,6 @@ fn run(args: &Args, requests: &Synthetic, before: &Placer, after: &Placer) -> Ve
 
 fn shown(args: &Args, runs: &[Run]) -> Study {
     let half = args.windows as usize / 2;
-    let mut summary = Sheet::new(
-        "summary",
-        &[
-            "scheme",
-            "server",
-            "hits before",
-            "right after",
-            "at the end",
-            "extra misses",
-            "misses then/before",
-        ],
-    );
-    let mut notes = Vec::new();
-    for run in runs {
-        let ratio = |window: usize| run.windows[window].ratio();
-        let (before, first, last) = (ratio(half - 1), ratio(half), ratio(run.windows.len() - 1));
-        let missed: f64 = run.windows[half..]
-            .iter()
-            .map(|window| (last - window.ratio()).max(0.0) * window.requests as f64)
-            .sum();
-        let load = (1.0 - first) / (1.0 - before).max(1e-9);
-        summary.row([
-            Cell::text(run.scheme),
-            Cell::text(run.event),
-            Cell::Percent(before, 2),
-            Cell::Percent(first, 2),
-            Cell::Percent(last, 2),
-            Cell::Count(missed as u64),
-            Cell::Number(load, 2),
-        ]);
-        notes.push(format!(
-            "{}: a server {}, hits fall from {:.1} % to {:.1} % in the window after, and what is behind \
-             the caches gets {load:.2} times its load",
-            run.scheme,
-            run.event,
-            before * 100.0,
-            first * 100.0,
-        ));
-    }
     let mut columns = vec!["window".to_owned()];
     columns.extend(runs.iter().map(|run| format!("{}, one {}", run.scheme, run.event)));
     let names: Vec<&str> = columns.iter().map(String::as_str).collect();
@@ -187,10 +148,66 @@ fn shown(args: &Args, runs: &[Run]) -> Study {
             "requests": args.requests, "zipf_exponent": args.zipf_exponent, "seed": args.seed,
             "partitions": args.partitions,
         }),
-        sheets: vec![summary, windows],
+        sheets: vec![summary(runs, half), windows],
         charts: charts(runs),
-        notes,
+        notes: runs.iter().map(|run| remark(run, half)).collect(),
     }
+}
+
+impl Run {
+    /// The hit ratio of a window.
+    fn ratio(&self, window: usize) -> f64 {
+        self.windows[window].ratio()
+    }
+
+    /// What is behind the caches gets this many times its load in the first window after the change.
+    fn load_behind(&self, half: usize) -> f64 {
+        (1.0 - self.ratio(half)) / (1.0 - self.ratio(half - 1)).max(1e-9)
+    }
+
+    /// Misses after the change beyond those of the last window's ratio.
+    fn extra_misses(&self, half: usize) -> f64 {
+        let last = self.ratio(self.windows.len() - 1);
+        let extra = |window: &Hits| (last - window.ratio()).max(0.0) * window.requests as f64;
+        self.windows[half..].iter().map(extra).sum()
+    }
+}
+
+fn summary(runs: &[Run], half: usize) -> Sheet {
+    let columns = [
+        "scheme",
+        "server",
+        "hits before",
+        "right after",
+        "at the end",
+        "extra misses",
+        "misses then/before",
+    ];
+    let mut sheet = Sheet::new("summary", &columns);
+    for run in runs {
+        sheet.row([
+            Cell::text(run.scheme),
+            Cell::text(run.event),
+            Cell::Percent(run.ratio(half - 1), 2),
+            Cell::Percent(run.ratio(half), 2),
+            Cell::Percent(run.ratio(run.windows.len() - 1), 2),
+            Cell::Count(run.extra_misses(half) as u64),
+            Cell::Number(run.load_behind(half), 2),
+        ]);
+    }
+    sheet
+}
+
+fn remark(run: &Run, half: usize) -> String {
+    format!(
+        "{}: a server {}, hits fall from {:.1} % to {:.1} % in the window after, and what is behind the \
+         caches gets {:.2} times its load",
+        run.scheme,
+        run.event,
+        run.ratio(half - 1) * 100.0,
+        run.ratio(half) * 100.0,
+        run.load_behind(half),
+    )
 }
 
 const LEAD: &str = "For people who run a cache; the store itself is none. Modulo finds nearly every key \
@@ -207,7 +224,9 @@ fn charts(runs: &[Run]) -> Vec<String> {
                 is_dashed: false,
             })
             .collect();
-        chart::lines(title, "time, in windows", &series, false, |y| format!("{:.0} %", y * 100.0))
+        chart::lines(title, "time, in windows", &series, [Axis::Even; 2], |y| {
+            format!("{:.0} %", y * 100.0)
+        })
     };
     vec![
         chart("goes", "Hit ratio when one server goes"),

@@ -86,7 +86,7 @@ pub fn study(globals: &Globals, args: &Args) -> Result<Study, Failure> {
     notes.extend(seen.remarks(&proof));
     Ok(Study {
         name: "change",
-        title: title(&change),
+        title: format!("{} nodes: {}", scene.nodes.len(), title(&change)),
         lead: LEAD.to_owned(),
         settings,
         sheets: vec![
@@ -378,7 +378,7 @@ impl Seen<'_> {
             .collect();
         columns.sort_by_cached_key(|(name, _)| by_number(name));
         let title = "Requests at primaries, over the mean before";
-        let mut charts = vec![chart::columns(title, ["before", name], &columns, 1.0)];
+        let mut charts = vec![chart::columns(title, ["before", name], &columns)];
         let (partitions_max, nodes_max) = DRAWN_MAX;
         if before.partition_bits().count() <= partitions_max && nodes.len() <= nodes_max {
             charts.push(drawn_rings(before, after, &nodes));

@@ -9,9 +9,9 @@ use std::fmt::Write;
 use super::html::escape;
 
 /// Width of every chart, in its own units.
-const WIDTH: f64 = 720.0;
+const WIDTH: f64 = 560.0;
 /// Room for the labels of the vertical axis.
-const LEFT: f64 = 62.0;
+const LEFT: f64 = 54.0;
 /// Colours that the style sheet has.
 const COLOURS: usize = 8;
 
@@ -75,69 +75,89 @@ fn ticks(from: f64, to: f64) -> Vec<f64> {
     (0..=count).map(|number| (first + number as f64) * step).collect()
 }
 
-/// Lines over a common axis, which doubles from mark to mark if `is_doubling`.
-pub fn lines(
-    title: &str,
-    x_name: &str,
-    series: &[Series],
-    is_doubling: bool,
-    show: Show,
-) -> String {
-    let height = 320.0;
-    let (top, bottom, right) = (52.0, height - 42.0, WIDTH - 12.0);
-    let mut svg = open(title, height);
+/// How an axis runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Axis {
+    /// Equal steps are equal differences.
+    Even,
+    /// Equal steps double the value; values below one count as one.
+    Doubling,
+}
+
+impl Axis {
+    fn along(self, value: f64) -> f64 {
+        match self {
+            Self::Even => value,
+            Self::Doubling => value.max(1.0).log2(),
+        }
+    }
+
+    /// Marks around a range.
+    fn marks(self, (low, high): (f64, f64)) -> Vec<f64> {
+        match self {
+            Self::Even => ticks(low, high),
+            Self::Doubling => {
+                let (from, to) = (self.along(low).floor(), self.along(high).ceil());
+                let count = (to - from).max(1.0) as u32;
+                (0..=count).map(|step| (from + f64::from(step)).exp2()).collect()
+            }
+        }
+    }
+}
+
+/// Where lines are drawn.
+struct Frame {
+    x: (Axis, f64, f64),
+    y: (Axis, f64, f64),
+}
+
+impl Frame {
+    const HEIGHT: f64 = 300.0;
+    const TOP: f64 = 52.0;
+    const BOTTOM: f64 = Self::HEIGHT - 42.0;
+    const RIGHT: f64 = WIDTH - 14.0;
+
+    fn place(&self, (x, y): (f64, f64)) -> (f64, f64) {
+        let part = |(axis, from, to): (Axis, f64, f64), value: f64| {
+            (axis.along(value) - axis.along(from)) / (axis.along(to) - axis.along(from)).max(1e-12)
+        };
+        let across = LEFT + part(self.x, x) * (Self::RIGHT - LEFT);
+        (across, Self::BOTTOM - part(self.y, y) * (Self::BOTTOM - Self::TOP))
+    }
+}
+
+/// Lines in a common frame.
+pub fn lines(title: &str, x_name: &str, series: &[Series], axes: [Axis; 2], show: Show) -> String {
+    let mut svg = open(title, Frame::HEIGHT);
     let points = || series.iter().flat_map(|series| &series.points);
-    let along = |x: f64| if is_doubling { x.max(1.0).log2() } else { x };
     let range = |of: fn(&(f64, f64)) -> f64| {
         points().map(of).fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
             (low.min(value), high.max(value))
         })
     };
-    let ((x_low, x_high), (y_low, y_high)) = (range(|point| point.0), range(|point| point.1));
-    if !x_low.is_finite() || !y_low.is_finite() {
+    let (across, up) = (range(|point| point.0), range(|point| point.1));
+    if points().next().is_none() {
         return svg + "</svg>\n";
     }
-    let marks = ticks(y_low, y_high);
-    let (y_from, y_to) = (marks[0], marks[marks.len() - 1]);
-    let span = (along(x_high) - along(x_low)).max(1e-12);
-    let place = |(x, y): (f64, f64)| {
-        let across = LEFT + (along(x) - along(x_low)) / span * (right - LEFT);
-        (across, bottom - (y - y_from) / (y_to - y_from) * (bottom - top))
-    };
+    let marks = axes[1].marks(up);
+    let (low, high) = (marks[0], marks[marks.len() - 1]);
+    let frame = Frame { x: (axes[0], across.0, across.1), y: (axes[1], low, high) };
     for mark in marks {
-        let (_, y) = place((x_low, mark));
-        rule(&mut svg, "grid", (LEFT, y), (right, y));
+        let (_, y) = frame.place((across.0, mark));
+        rule(&mut svg, "grid", (LEFT, y), (Frame::RIGHT, y));
         text(&mut svg, LEFT - 8.0, y + 4.0, "end", &show(mark));
     }
-    let x_marks = if is_doubling {
-        series.first().map(|series| series.points.iter().map(|point| point.0).collect())
-    } else {
-        Some(ticks(x_low, x_high).into_iter().filter(|x| (x_low..=x_high).contains(x)).collect())
-    };
-    for x in x_marks.unwrap_or_else(Vec::new) {
-        text(&mut svg, place((x, y_from)).0, bottom + 17.0, "middle", &format!("{x}"));
+    let inside = |x: &f64| (across.0..=across.1).contains(x);
+    for x in axes[0].marks(across).into_iter().filter(inside) {
+        let at = frame.place((x, low)).0;
+        text(&mut svg, at, Frame::BOTTOM + 17.0, "middle", &format!("{x}"));
     }
-    text(&mut svg, (LEFT + right) / 2.0, height - 6.0, "middle", x_name);
+    let middle = (LEFT + Frame::RIGHT) / 2.0;
+    text(&mut svg, middle, Frame::HEIGHT - 6.0, "middle", x_name);
     let mut legend = LEFT;
     for (number, series) in series.iter().enumerate() {
-        let class =
-            format!("line s{} {}", number % COLOURS, if series.is_dashed { "dashed" } else { "" });
-        let path: Vec<String> = series
-            .points
-            .iter()
-            .map(|point| place(*point))
-            .map(|(x, y)| format!("{x:.1},{y:.1}"))
-            .collect();
-        let _ = writeln!(svg, "<polyline class=\"{class}\" points=\"{}\"/>", path.join(" "));
-        for point in series.points.iter().filter(|_| series.points.len() <= 16) {
-            let (x, y) = place(*point);
-            let value = escape(&format!("{}, {}: {}", series.name, point.0, show(point.1)));
-            let _ = writeln!(
-                svg,
-                "<circle class=\"dot f{}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\"><title>{value}</title></circle>",
-                number % COLOURS
-            );
-        }
+        line(&mut svg, &frame, series, number % COLOURS, show);
+        let class = class_of(series, number % COLOURS);
         rule(&mut svg, &class, (legend, 34.0), (legend + 22.0, 34.0));
         text(&mut svg, legend + 28.0, 38.0, "start", &series.name);
         legend += 48.0 + series.name.len() as f64 * 6.6;
@@ -145,9 +165,33 @@ pub fn lines(
     svg + "</svg>\n"
 }
 
+fn class_of(series: &Series, colour: usize) -> String {
+    format!("line s{colour}{}", if series.is_dashed { " dashed" } else { "" })
+}
+
+fn line(svg: &mut String, frame: &Frame, series: &Series, colour: usize, show: Show) {
+    let point = |point: &(f64, f64)| {
+        let (x, y) = frame.place(*point);
+        format!("{x:.1},{y:.1}")
+    };
+    let path: Vec<String> = series.points.iter().map(point).collect();
+    let class = class_of(series, colour);
+    let _ = writeln!(svg, "<polyline class=\"{class}\" points=\"{}\"/>", path.join(" "));
+    // Dots on a line of many points would hide it.
+    for point in series.points.iter().filter(|_| series.points.len() <= 16) {
+        let (x, y) = frame.place(*point);
+        let value = escape(&format!("{}, {}: {}", series.name, point.0, show(point.1)));
+        let _ = writeln!(
+            svg,
+            "<circle class=\"dot f{colour}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\">\
+             <title>{value}</title></circle>"
+        );
+    }
+}
+
 /// Bars from the left, one below the other, with a tick where theory expects their end.
 pub fn bars(title: &str, bars: &[Bar], show: Show) -> String {
-    let (step, left, right) = (26.0, 200.0, WIDTH - 90.0);
+    let (step, left, right) = (26.0, 150.0, WIDTH - 76.0);
     let mut svg = open(title, 34.0 + step * bars.len() as f64);
     let values = bars.iter().flat_map(|bar| [bar.value.ok(), bar.expected]).flatten();
     let most = values.fold(0.0, f64::max).max(1e-12);
@@ -180,46 +224,44 @@ pub fn bars(title: &str, bars: &[Bar], show: Show) -> String {
     svg + "</svg>\n"
 }
 
-/// One column for each node, in the order given, with a line at the mean. `parts` are drawn on top
-/// of each other: the first inside the second.
-pub fn columns(title: &str, names: [&str; 2], nodes: &[(String, [f64; 2])], mean: f64) -> String {
+/// One column for each node, in the order given, for the second of two values; the first is a tick
+/// across it. A line stands at one.
+pub fn columns(title: &str, names: [&str; 2], nodes: &[(String, [f64; 2])]) -> String {
     let height = 270.0;
     let (top, bottom, right) = (52.0, height - 26.0, WIDTH - 12.0);
     let mut svg = open(title, height);
-    let most = nodes.iter().flat_map(|(_, values)| *values).fold(mean, f64::max);
-    let marks = ticks(0.0, most.max(1e-12));
+    let marks = ticks(0.0, nodes.iter().flat_map(|(_, values)| *values).fold(1.0, f64::max));
     let y_to = marks[marks.len() - 1];
     let place = |value: f64| bottom - value / y_to * (bottom - top);
     for mark in marks {
         rule(&mut svg, "grid", (LEFT, place(mark)), (right, place(mark)));
-        text(&mut svg, LEFT - 8.0, place(mark) + 4.0, "end", &format!("{mark:.2}"));
+        text(&mut svg, LEFT - 8.0, place(mark) + 4.0, "end", &format!("{mark:.1}"));
     }
     let step = (right - LEFT) / nodes.len().max(1) as f64;
-    for (number, (name, values)) in nodes.iter().enumerate() {
+    for (number, (name, [first, second])) in nodes.iter().enumerate() {
         let x = LEFT + step * number as f64;
-        for (kind, inset) in [(1, 0.06), (0, 0.26)] {
-            let value = values[kind];
-            let title = escape(&format!("{name}, {}: {value:.3}", names[kind]));
-            let _ = writeln!(
-                svg,
-                "<rect class=\"f{kind}\" x=\"{:.2}\" y=\"{:.1}\" width=\"{:.2}\" height=\"{:.1}\">\
-                 <title>{title}</title></rect>",
-                x + step * inset,
-                place(value),
-                step * (1.0 - 2.0 * inset),
-                bottom - place(value)
-            );
-        }
-    }
-    rule(&mut svg, "expected", (LEFT, place(mean)), (right, place(mean)));
-    for (kind, name) in names.iter().enumerate() {
-        let x = LEFT + 190.0 * kind as f64;
+        let said = format!("{name}, {}: {first:.3}, {}: {second:.3}", names[0], names[1]);
         let _ = writeln!(
             svg,
-            "<rect class=\"f{kind}\" x=\"{x}\" y=\"27\" width=\"14\" height=\"12\"/>"
+            "<rect class=\"f1\" x=\"{:.2}\" y=\"{:.1}\" width=\"{:.2}\" height=\"{:.1}\">\
+             <title>{}</title></rect>",
+            x + step * 0.08,
+            place(*second),
+            step * 0.84,
+            bottom - place(*second),
+            escape(&said)
         );
-        text(&mut svg, x + 20.0, 38.0, "start", name);
+        rule(&mut svg, "line s0", (x, place(*first)), (x + step, place(*first)));
     }
+    rule(&mut svg, "expected", (LEFT, place(1.0)), (right, place(1.0)));
+    rule(&mut svg, "line s0", (LEFT, 33.0), (LEFT + 14.0, 33.0));
+    text(&mut svg, LEFT + 20.0, 38.0, "start", names[0]);
+    let _ = writeln!(
+        svg,
+        "<rect class=\"f1\" x=\"{}\" y=\"27\" width=\"14\" height=\"12\"/>",
+        LEFT + 120.0
+    );
+    text(&mut svg, LEFT + 140.0, 38.0, "start", names[1]);
     text(&mut svg, (LEFT + right) / 2.0, height - 6.0, "middle", "nodes");
     svg + "</svg>\n"
 }
@@ -235,7 +277,7 @@ pub struct Circle {
 
 /// Rings side by side, coloured by owner, with a second band around what changed.
 pub fn rings(title: &str, circles: &[Circle], owners: &[String]) -> String {
-    let (radius, height) = (112.0, 330.0);
+    let (radius, height) = (104.0, 330.0);
     let mut svg = open(title, height);
     for (number, circle) in circles.iter().enumerate() {
         let centre = (WIDTH / circles.len() as f64 * (number as f64 + 0.5), 152.0);
@@ -313,13 +355,13 @@ mod tests {
         let name = "<script>&\"".to_owned();
         let series = |points| Series { name: name.clone(), points, is_dashed: false };
         let charts = [
-            lines("t", "x", &[], false, |y| y.to_string()),
-            lines("t", "x", &[series(Vec::new())], true, |y| y.to_string()),
-            lines("t", "x", &[series(vec![(1.0, 2.0)])], true, |y| y.to_string()),
+            lines("t", "x", &[], [Axis::Even; 2], |y| y.to_string()),
+            lines("t", "x", &[series(Vec::new())], [Axis::Doubling; 2], |y| y.to_string()),
+            lines("t", "x", &[series(vec![(1.0, 2.0)])], [Axis::Doubling; 2], |y| y.to_string()),
             bars("t", &[Bar { label: name.clone(), value: Err("no"), expected: None }], |x| {
                 x.to_string()
             }),
-            columns("t", ["a", "b"], &[], 1.0),
+            columns("t", ["a", "b"], &[]),
             rings(
                 "t",
                 &[Circle { name: name.clone(), arcs: vec![(0, true)] }],

@@ -53,14 +53,15 @@ pub fn study(globals: &Globals, args: &Args) -> Result<Study, Failure> {
     let mut settings = scene.settings.clone();
     settings["hot_key"] = json!({ "key": args.key, "shares": args.shares, "vnodes": args.vnodes });
     let mut notes = scene.notes.clone();
-    notes.extend(remarks(&rows, scene.first_ring()?.owners_per_partition()));
+    let owners = scene.first_ring()?.owners_per_partition();
+    notes.extend(remarks(&rows, owners));
     Ok(Study {
         name: "hot-key",
         title: "A hot key".to_owned(),
         lead: LEAD.to_owned(),
         settings,
         sheets: vec![sheet(&rows)],
-        charts: charts(&rows),
+        charts: charts(&rows, owners),
         notes,
     })
 }
@@ -128,7 +129,7 @@ fn remarks(rows: &[Row], owners: usize) -> Vec<String> {
     notes
 }
 
-fn charts(rows: &[Row]) -> Vec<String> {
+fn charts(rows: &[Row], owners: usize) -> Vec<String> {
     let hot = || rows.iter().filter(|row| row.share > 0.0);
     let bars = |value: fn(&Busiest) -> f64, floor: f64| -> Vec<Bar> {
         let bar = |row: &Row| Bar {
@@ -139,17 +140,16 @@ fn charts(rows: &[Row]) -> Vec<String> {
         hot().map(bar).collect()
     };
     let percent: chart::Show = |part| format!("{:.1} %", part * 100.0);
+    let part = 1.0 / owners.max(1) as f64;
+    let at_primaries = bars(|busiest| busiest.at_primaries, 1.0);
+    let at_all_owners = bars(|busiest| busiest.at_all_owners, part);
     vec![
         chart::bars(
-            "Busiest node's part of all requests, all at the leader; tick: the key alone",
-            &bars(|busiest| busiest.at_primaries, 1.0),
+            "Busiest node's part of all requests; tick: the key alone",
+            &at_primaries,
             percent,
         ),
-        chart::bars(
-            "The same with follower reads",
-            &bars(|busiest| busiest.at_all_owners, 0.0),
-            percent,
-        ),
+        chart::bars("The same with follower reads", &at_all_owners, percent),
     ]
 }
 

@@ -46,8 +46,16 @@ fn section(number: usize, study: &Study) -> String {
 }
 
 fn table(sheet: &Sheet) -> String {
-    let head: String =
-        sheet.columns.iter().map(|column| format!("<th>{}</th>", escape(column))).collect();
+    let is_number = |column: usize| {
+        let cells = sheet.rows.iter().filter_map(|row| row.get(column));
+        cells.clone().next().is_some()
+            && cells.into_iter().all(|cell| !matches!(cell, Cell::Text(_)))
+    };
+    let head = |(column, name): (usize, &String)| {
+        let class = if is_number(column) { " class=\"n\"" } else { "" };
+        format!("<th{class}>{}</th>", escape(name))
+    };
+    let head: String = sheet.columns.iter().enumerate().map(head).collect();
     let row = |row: &Vec<Cell>| {
         let cell = |cell: &Cell| {
             let class = if matches!(cell, Cell::Text(_)) { "" } else { " class=\"n\"" };
