@@ -286,14 +286,15 @@ fn remarks(args: &Args, outcomes: &[Outcome]) -> Vec<String> {
         notes.extend(refusals.into_iter().flatten().map(|reason| format!("cannot: {reason}")));
     }
     let (nodes, partitions) = (args.nodes, args.partitions);
-    let deviation = theory::newcomer_share(nodes, args.vnodes).1;
+    let share = 1.0 / f64::from(nodes + 1);
+    let variation = theory::share_variation_cut(nodes + 1, args.vnodes, partitions);
     notes.push(format!(
-        "one node more takes 1/{} = {:.3} % of the keys on average; with {} random vnodes a single ring \
-         lies {:.3} % around that (one standard deviation)",
+        "one node more takes 1/{} = {:.3} % of the keys on average; with {} random vnodes and {partitions} \
+         partitions a single ring lies {:.3} % around that (one standard deviation)",
         nodes + 1,
-        100.0 / f64::from(nodes + 1),
+        share * 100.0,
         args.vnodes,
-        deviation * 100.0,
+        variation * share * 100.0,
     ));
     if partitions < nodes {
         notes.push(format!(
