@@ -1,10 +1,10 @@
 //! What a placement does to a load: how even it is, what a change of membership moves, and how the
 //! ring compares with other schemes.
 //!
-//! Pure like the rest of the crate. Keys arrive as [`Sample`]s, one at a time, and are folded into a
-//! [`Tally`]; whoever draws them, reads files, uses threads or looks at a clock stands outside. Every
-//! sum is of whole numbers, so the result does not depend on the order in which samples come or
-//! tallies are merged.
+//! Pure like the rest of the crate. Keys arrive as [`Sample`]s, one at a time, and are folded into
+//! a [`Tally`]; whoever draws them, reads files, uses threads or looks at a clock stands outside.
+//! Every sum is of whole numbers, so the result does not depend on the order in which samples come
+//! or tallies are merged.
 //!
 //! A ring treats all keys of a partition alike, hence [`PartitionLoads`] is all that has to be kept
 //! of any number of keys. [`proof`] checks that claim key by key against the plain ring rule.
@@ -12,8 +12,8 @@
 //! What is measured here is one outcome; what [`theory`] gives is an expectation over all outcomes.
 //! Neither is a bound.
 //!
-//! Reading order: [`fleet`], [`spread`], [`theory`], [`sweep`], [`change`], [`proof`], [`strategy`],
-//! [`hot_key`], [`cache`].
+//! Reading order: [`fleet`], [`spread`], [`theory`], [`sweep`], [`change`], [`proof`],
+//! [`strategy`], [`hot_key`], [`cache`].
 
 pub mod fleet;
 

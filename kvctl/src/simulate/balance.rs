@@ -231,10 +231,12 @@ fn remarks(args: &Args, scene: &Scene, points: &[(SweepPoint, f64)]) -> Vec<Stri
     }
     let (nodes, partitions) = (scene.nodes.len() as u32, scene.rules.partition_bits.count());
     let floor = theory::share_variation_floor(nodes, partitions);
-    notes.push(format!(
-        "however many random tokens: a partition goes to one node, so {partitions} partitions on \
-         {nodes} nodes keep a deviation of about sqrt((S-1)/Q) = {floor:.3}"
-    ));
+    if points.iter().any(|(point, _)| expected(scene, point).is_some()) {
+        notes.push(format!(
+            "however many random tokens: a partition goes to one node, so {partitions} partitions on \
+             {nodes} nodes keep a deviation of about sqrt((S-1)/Q) = {floor:.3}"
+        ));
+    }
     let keys = scene.loads.total().keys / u64::from(nodes.max(1));
     if keys > 0 {
         notes.push(format!(

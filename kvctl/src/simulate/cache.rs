@@ -160,7 +160,8 @@ impl Run {
         self.windows[window].ratio()
     }
 
-    /// What is behind the caches gets this many times its load in the first window after the change.
+    /// What is behind the caches gets this many times its load in the first window after the
+    /// change.
     fn load_behind(&self, half: usize) -> f64 {
         (1.0 - self.ratio(half)) / (1.0 - self.ratio(half - 1)).max(1e-9)
     }

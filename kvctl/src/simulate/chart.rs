@@ -1,7 +1,8 @@
 //! Charts as SVG text, to stand inside the report, whose style sheet names the colours.
 //!
-//! Lines, bars, columns and rings are all that the report needs; a drawing library would bring fonts
-//! and a canvas for it. Every mark carries its value as a title, which browsers show under the mouse.
+//! Lines, bars, columns and rings are all that the report needs; a drawing library would bring
+//! fonts and a canvas for it. Every mark carries its value as a title, which browsers show under
+//! the mouse.
 
 use std::f64::consts::TAU;
 use std::fmt::Write;

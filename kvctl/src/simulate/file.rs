@@ -14,7 +14,8 @@ use crate::exit::Failure;
 const BATCH_LINES: usize = 4096;
 /// Sizes that are kept of a file of sizes.
 const SIZES_MAX: usize = 1 << 20;
-/// The most requests per second of one key, and bytes of one value: sums of many stay far below 2^64.
+/// The most requests per second of one key, and bytes of one value: sums of many stay far below
+/// 2^64.
 const NUMBER_MAX: f64 = 1e12;
 
 /// A file that several threads read together.

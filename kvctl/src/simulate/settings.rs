@@ -15,6 +15,9 @@ use super::workload::{Keys, Sizes, Synthetic};
 use crate::cli::Globals;
 use crate::exit::Failure;
 
+/// What describes made-up keys, and has no say beside real ones.
+const MADE_UP: [&str; 4] = ["keys", "dist", "zipf_exponent", "sizes"];
+
 /// The nodes and the key space.
 #[derive(Clone, Debug, clap::Args)]
 pub struct FleetArgs {
@@ -69,7 +72,7 @@ impl PolicyArg {
 #[derive(Clone, Debug, clap::Args)]
 pub struct WorkloadArgs {
     /// Number of keys to make up.
-    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
+    #[arg(long, default_value_t = 1_000_000, value_parser = parse_keys)]
     pub keys: u64,
     /// Start of all pseudo-random sequences: keys, sizes, requests and node identities.
     #[arg(long, default_value_t = 1)]
@@ -84,7 +87,7 @@ pub struct WorkloadArgs {
     #[arg(long, default_value = "1024", value_parser = parse_sizes)]
     pub sizes: SizesArg,
     /// Real keys from a file of lines `key,bytes,qps`, instead of made-up ones.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["keys", "dist", "zipf_exponent", "sizes"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = MADE_UP)]
     pub input: Option<PathBuf>,
     /// Threads; default: one for each core.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -263,6 +266,13 @@ impl Scene {
             *weights.entry(&node.zone).or_default() += u64::from(node.weight.get());
         }
         weights.into_iter().min_by_key(|(_, weight)| *weight).map(|(zone, _)| zone.clone())
+    }
+}
+
+fn parse_keys(text: &str) -> Result<u64, String> {
+    match text.parse::<u64>() {
+        Ok(keys) if (1..=1_000_000_000_000).contains(&keys) => Ok(keys),
+        _ => Err("a number of keys lies between 1 and 10^12".to_owned()),
     }
 }
 

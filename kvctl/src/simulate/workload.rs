@@ -1,4 +1,5 @@
-//! Keys that do not exist: which they are, how large their values are, how often they are asked for.
+//! Keys that do not exist: which they are, how large their values are, how often they are asked
+//! for.
 //!
 //! Everything is a function of the seed and the number of a key or request. The work is cut into
 //! chunks of a fixed length with a generator each, so it does not matter which thread does which.
@@ -26,7 +27,8 @@ pub enum Keys {
     Uniform,
     /// `user/` and a number, all keys alike.
     Sequential,
-    /// As sequential, asked for by Zipf's law with this exponent: the r-th key in proportion to r^-s.
+    /// As sequential, asked for by Zipf's law with this exponent: the r-th key in proportion to
+    /// r^-s.
     Zipf(f64),
 }
 

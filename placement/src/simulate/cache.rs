@@ -1,5 +1,5 @@
-//! A fleet of caches, each keeping what was asked for most recently, and what its hit ratio does when
-//! a server goes or comes. The store itself is no cache; this is for people who run one.
+//! A fleet of caches, each keeping what was asked for most recently, and what its hit ratio does
+//! when a server goes or comes. The store itself is no cache; this is for people who run one.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,4 +1,5 @@
-//! One key that many ask for. It has one partition and that one leader, whatever the ring looks like.
+//! One key that many ask for. It has one partition and that one leader, whatever the ring looks
+//! like.
 
 use super::PartitionLoads;
 use crate::ring::Ring;

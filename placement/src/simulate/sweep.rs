@@ -58,9 +58,10 @@ pub fn measure(
     })
 }
 
-/// The number of vnodes from which on no further step of the sweep lowers the overload (busiest over
-/// mean, less one) by at least the part `gain`. None when the last step still does: the point then
-/// lies beyond the sweep. `points` are pairs of vnodes and busiest over mean, in order of vnodes.
+/// The number of vnodes from which on no further step of the sweep lowers the overload (busiest
+/// over mean, less one) by at least the part `gain`. None when the last step still does: the point
+/// then lies beyond the sweep. `points` are pairs of vnodes and busiest over mean, in order of
+/// vnodes.
 pub fn diminishing_from(points: &[(u32, f64)], gain: f64) -> Option<u32> {
     let pays = |pair: &[(u32, f64)]| {
         let (before, after) = (pair[0].1 - 1.0, pair[1].1 - 1.0);

@@ -15,11 +15,11 @@ pub fn share_variation(nodes: u32, tokens: u32) -> f64 {
 ///
 /// Two partitions at distance d have the same owning token when none of the N = S T tokens falls
 /// between them, which has the probability (1 - d/Q)^N; summed over all pairs this is the expected
-/// sum of squared arcs A = (1 + 2 sum of (j/Q)^N for 0 < j < Q) / Q. Tokens of all nodes are alike, so
-/// the variance of a share follows from A alone: S A + S (T - 1) (1 - A) / (N - 1) - 1 over the
-/// squared mean. For Q without end A is 2 / (N + 1), and [`share_variation`] comes out; for N without
-/// end every partition has an owner of its own, and sqrt((S - 1) / Q) is left, which no number of
-/// tokens lowers.
+/// sum of squared arcs A = (1 + 2 sum of (j/Q)^N for 0 < j < Q) / Q. Tokens of all nodes are alike,
+/// so the variance of a share follows from A alone: S A + S (T - 1) (1 - A) / (N - 1) - 1 over the
+/// squared mean. For Q without end A is 2 / (N + 1), and [`share_variation`] comes out; for N
+/// without end every partition has an owner of its own, and sqrt((S - 1) / Q) is left, which no
+/// number of tokens lowers.
 pub fn share_variation_cut(nodes: u32, tokens: u32, partitions: u32) -> f64 {
     let (s, t, q) = (f64::from(nodes), f64::from(tokens), f64::from(partitions));
     let n = s * t;
@@ -36,8 +36,8 @@ pub fn share_variation_floor(nodes: u32, partitions: u32) -> f64 {
     ((f64::from(nodes) - 1.0) / f64::from(partitions)).sqrt()
 }
 
-/// Mean and standard deviation of the share that a node takes when it joins `nodes` others, all with
-/// `tokens` random tokens: 1/(S + 1), and sqrt(S / ((S + 1) T + 1)) / (S + 1).
+/// Mean and standard deviation of the share that a node takes when it joins `nodes` others, all
+/// with `tokens` random tokens: 1/(S + 1), and sqrt(S / ((S + 1) T + 1)) / (S + 1).
 pub fn newcomer_share(nodes: u32, tokens: u32) -> (f64, f64) {
     let (s, t) = (f64::from(nodes), f64::from(tokens));
     (1.0 / (s + 1.0), (s / ((s + 1.0) * t + 1.0)).sqrt() / (s + 1.0))

@@ -1,4 +1,5 @@
-//! The closed forms of [`super::super::theory`] against their stated values, and rings against them.
+//! The closed forms of [`super::super::theory`] against their stated values, and rings against
+//! them.
 
 use super::rules;
 use crate::simulate::theory::{
@@ -71,8 +72,8 @@ fn uncut_shares(nodes: u32, tokens: u32, draw: u32) -> Vec<f64> {
     shares
 }
 
-/// Density of a share over its mean with T tokens: that of a Gamma(T, T) variable, which Beta(T, (S - 1)
-/// T) approaches for many nodes.
+/// Density of a share over its mean with T tokens: that of a Gamma(T, T) variable, which Beta(T, (S
+/// - 1) T) approaches for many nodes.
 fn density(tokens: u32, at: f64) -> f64 {
     let t = f64::from(tokens);
     let ln_gamma: f64 = (1..tokens).map(|k| f64::from(k).ln()).sum();
@@ -100,7 +101,8 @@ fn a_thousand_buckets_spread_as_the_jump_paper_found() {
         let doubt = 3.0 * (2.0 * (kurtosis - 1.0) / (4.0 * samples)).sqrt();
         is_near(variation / deviation, 1.0, doubt);
         is_near(variation / share_variation(1000, points), 1.0, doubt);
-        // A quantile deviates by sqrt(p (1 - p) / n) over the density there; half a digit is rounded.
+        // A quantile deviates by sqrt(p (1 - p) / n) over the density there; half a digit is
+        // rounded.
         let edge = (0.005 * samples) as usize;
         for (found, stated) in [(shares[edge], low), (shares[shares.len() - edge], high)] {
             let deviation = (2.0 * 0.005 * 0.995 / samples).sqrt() / density(points, stated);
@@ -109,8 +111,9 @@ fn a_thousand_buckets_spread_as_the_jump_paper_found() {
     }
 }
 
-/// Bucket sizes over their mean, of a jump hash that draws `bits` random bits for each jump: from bucket
-/// b the next is at least k for floor((b + 1) 2^bits / k) of the draws. No samples are needed.
+/// Bucket sizes over their mean, of a jump hash that draws `bits` random bits for each jump: from
+/// bucket b the next is at least k for floor((b + 1) 2^bits / k) of the draws. No samples are
+/// needed.
 fn jump_sizes(bits: u32) -> Vec<f64> {
     const BUCKETS: u64 = 1000;
     let reaches = |from: u64, to: u64| (((from + 1) << bits) / to) as f64 / (1_u64 << bits) as f64;
@@ -127,9 +130,9 @@ fn jump_sizes(bits: u32) -> Vec<f64> {
         .collect()
 }
 
-/// Jump's own row of the table, a deviation of 0.00000000764. The code that the paper publishes, which
-/// is the one here, draws 31 bits and deviates by 0.000000244, still nothing that a load would show. The
-/// paper's figure lies between those of 36 and 37 bits.
+/// Jump's own row of the table, a deviation of 0.00000000764. The code that the paper publishes,
+/// which is the one here, draws 31 bits and deviates by 0.000000244, still nothing that a load
+/// would show. The paper's figure lies between those of 36 and 37 bits.
 #[test]
 fn the_deviation_of_jump_follows_from_the_bits_that_it_draws() {
     let variation =

@@ -36,8 +36,8 @@ fn shrunk(strategy: Strategy, from: u32, place: u32) -> (f64, f64) {
     (part(comparison.moved.keys), part(comparison.moved_between_others.keys))
 }
 
-/// Three standard deviations of a part found from [`KEYS`] keys, and of the share itself where random
-/// tokens decide it; a partition is 1/4096 of the keys.
+/// Three standard deviations of a part found from [`KEYS`] keys, and of the share itself where
+/// random tokens decide it; a partition is 1/4096 of the keys.
 fn doubt(strategy: Strategy, expected: f64, nodes: u32) -> f64 {
     let sampling = 3.0 * (expected * (1.0 - expected) / f64::from(KEYS)).sqrt();
     sampling

@@ -77,8 +77,8 @@ fn what_is_sent_is_what_is_received_and_what_the_difference_says() {
         );
         let moved = movement.copies.keys as f64 / movement.total.keys as f64;
         let expected = transition.copies_expected();
-        // Shares are whole partitions, so each of at most 13 nodes is off by less than one of 256, and
-        // 78 keys a partition deviate by 11 % at a time.
+        // Shares are whole partitions, so each of at most 13 nodes is off by less than one of 256,
+        // and 78 keys a partition deviate by 11 % at a time.
         assert!((moved / expected - 1.0).abs() < 0.15, "{change:?}: {moved}, expected {expected}");
     }
 }
