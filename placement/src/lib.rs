@@ -4,9 +4,9 @@
 //! equal inputs give equal bytes on every machine. It says where data *should* be; who may write
 //! is decided by Raft and by nothing in here.
 //!
-//! Reading order: [`ids`], [`hash`], [`topology`], [`tokens`], [`snapshot`], [`ring`], [`diff`];
-//! [`balance`] measures a ring, [`alternatives`] holds the schemes it is compared with, and
-//! [`simulate`] shows what any of them does to a load.
+//! Reading order: [`ids`], [`hash`], [`topology`], [`tokens`], [`snapshot`], [`ring`], [`diff`],
+//! [`plan`](mod@plan); [`balance`] measures a ring, [`alternatives`] holds the schemes it is compared
+//! with, and [`simulate`] shows what any of them does to a load.
 //!
 //! Invariants
 //! * Every token sits on the last hash of a partition, so one partition never has two owner lists.
@@ -29,6 +29,8 @@ pub mod diff;
 
 pub mod balance;
 
+pub mod plan;
+
 pub mod alternatives;
 
 pub mod simulate;
@@ -40,6 +42,10 @@ pub use diff::{PartitionDiff, RingDiff};
 pub use error::{DiffError, PlacementError, SnapshotError};
 pub use hash::{HashSpec, PartitionBits, key_hash};
 pub use ids::{Epoch, NodeId, NodeName, PartitionId, Zone};
+pub use plan::{
+    AffectedPartitions, CHANGES_MAX, Change, CopyFlow, NodeMovement, PlanRefusal, PlanRules,
+    PlanWarning, RingPlan, plan,
+};
 pub use ring::{NodeIndex, Owner, OwnerRole, Placement, Redundancy, Ring};
 pub use snapshot::{Checksum, RingSnapshot, SnapshotParts};
 pub use tokens::{Token, TokenPolicy, allocate};

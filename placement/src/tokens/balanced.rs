@@ -11,10 +11,12 @@
 //! 3. The primaries likewise, among the owners of each partition ([`primaries`]).
 //!
 //! Handing on is a search for the shortest chain of nodes from one that has too much to one that
-//! has too little ([`level`]). Ties are broken by a hash of partition and node, so that the nodes
-//! that share partitions with a given one are many, and share its load when it fails.
+//! has too little ([`level`]), and then for circles of nodes that save moves ([`economy`]). Ties are
+//! broken by a hash of partition and node, so that the nodes that share partitions with a given one
+//! are many, and share its load when it fails.
 
 mod copies;
+mod economy;
 mod layout;
 mod level;
 mod primaries;

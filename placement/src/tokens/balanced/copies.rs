@@ -1,5 +1,6 @@
 //! Which nodes hold which partitions.
 
+use super::economy::economize;
 use super::layout::Layout;
 use super::level::{Fill, Units, level};
 use super::{Node, Rows};
@@ -7,7 +8,7 @@ use super::{Node, Rows};
 /// The assignment nearest to the one before that meets the layout. The order inside a row means
 /// nothing.
 pub(super) fn assign(layout: &Layout, before: &Rows) -> Rows {
-    let mut copies = Copies::new(layout, before.clone());
+    let mut copies = Copies::new(layout, before);
     for partition in 0..layout.partitions {
         copies.drop_excess(partition);
     }
@@ -18,13 +19,15 @@ pub(super) fn assign(layout: &Layout, before: &Rows) -> Rows {
     copies.may_hand_on(|node, partition| !before[partition].contains(&node));
     level(&mut copies);
     copies.may_hand_on(|_, _| true);
-    copies.order(before);
+    copies.order();
     level(&mut copies);
+    economize(&mut copies);
     copies.rows
 }
 
 struct Copies<'a> {
     layout: &'a Layout,
+    before: &'a Rows,
     rows: Rows,
     /// Copies per node.
     held: Vec<usize>,
@@ -33,12 +36,13 @@ struct Copies<'a> {
 }
 
 impl<'a> Copies<'a> {
-    fn new(layout: &'a Layout, rows: Rows) -> Self {
+    fn new(layout: &'a Layout, before: &'a Rows) -> Self {
         let mut held = vec![0; layout.nodes()];
-        for node in rows.iter().flatten() {
+        for node in before.iter().flatten() {
             held[*node] += 1;
         }
-        Self { layout, rows, held, partitions_of: vec![Vec::new(); layout.nodes()] }
+        let partitions_of = vec![Vec::new(); layout.nodes()];
+        Self { layout, before, rows: before.clone(), held, partitions_of }
     }
 
     fn in_zone(&self, partition: usize, zone: usize) -> usize {
@@ -125,8 +129,9 @@ impl<'a> Copies<'a> {
     /// A node first hands on copies that it does not have yet, then as many partitions of which it
     /// is the primary as it has primaries too many, then others: so that few copies move, and its
     /// primaries come out right without further changes.
-    fn order(&mut self, before: &Rows) {
-        let surplus = self.primary_surplus(before);
+    fn order(&mut self) {
+        let before = self.before;
+        let surplus = self.primary_surplus();
         for (node, partitions) in self.partitions_of.iter_mut().enumerate() {
             let (old, new): (Vec<usize>, Vec<usize>) =
                 partitions.iter().partition(|&&p| before[p].contains(&node));
@@ -137,9 +142,9 @@ impl<'a> Copies<'a> {
         }
     }
 
-    fn primary_surplus(&self, before: &Rows) -> Vec<usize> {
+    fn primary_surplus(&self) -> Vec<usize> {
         let mut held = vec![0; self.layout.nodes()];
-        for primary in before.iter().filter_map(|row| row.first()) {
+        for primary in self.before.iter().filter_map(|row| row.first()) {
             held[*primary] += 1;
         }
         let quotas = self.layout.primary_quotas(&self.layout.quota, &held);
@@ -186,6 +191,11 @@ impl Units for Copies<'_> {
 
     fn are_close(&self, holder: Node, taker: Node) -> bool {
         self.layout.zone_of[holder] == self.layout.zone_of[taker]
+    }
+
+    fn moves_added(&self, partition: usize, holder: Node, taker: Node) -> i8 {
+        let before = &self.before[partition];
+        i8::from(before.contains(&holder)) - i8::from(before.contains(&taker))
     }
 
     fn hand_on(&mut self, partition: usize, holder: Node, taker: Node) {

@@ -21,6 +21,9 @@ pub(super) trait Units {
     /// Whether the two compete for the same units, as nodes of one zone do. Units are handed on
     /// among these first: a unit that leaves the zone makes another come in.
     fn are_close(&self, holder: Node, taker: Node) -> bool;
+    /// By how many moves there are more when a unit is handed on to a node that may take it: a unit
+    /// moves when its node does not have it yet.
+    fn moves_added(&self, partition: usize, holder: Node, taker: Node) -> i8;
     /// Hands a unit on to a node that may take it.
     fn hand_on(&mut self, partition: usize, holder: Node, taker: Node);
 }

@@ -1,5 +1,6 @@
 //! Which owner of each partition is the primary, and in which order the others follow.
 
+use super::economy::economize;
 use super::layout::Layout;
 use super::level::{Fill, Units, level};
 use super::{Node, Rows};
@@ -9,6 +10,7 @@ pub(super) fn assign(layout: &Layout, rows: &mut Rows, before: &Rows) {
     let mut primaries = Primaries::new(layout, rows, before);
     level(&mut primaries);
     primaries.relieve(layout);
+    economize(&mut primaries);
     let primary_of = primaries.primary_of;
     for (partition, row) in rows.iter_mut().enumerate() {
         // The others in an order of their own for each partition, so that the load of a primary
@@ -21,6 +23,7 @@ pub(super) fn assign(layout: &Layout, rows: &mut Rows, before: &Rows) {
 
 struct Primaries<'a> {
     rows: &'a Rows,
+    before: &'a Rows,
     primary_of: Vec<Option<Node>>,
     /// Primaries per node.
     held: Vec<usize>,
@@ -31,7 +34,7 @@ struct Primaries<'a> {
 
 impl<'a> Primaries<'a> {
     /// Starts from the primaries that are still owners; the emptiest owner takes what they leave.
-    fn new(layout: &'a Layout, rows: &'a Rows, before: &Rows) -> Self {
+    fn new(layout: &'a Layout, rows: &'a Rows, before: &'a Rows) -> Self {
         let still_owner = |(row, before): (&Vec<Node>, &Vec<Node>)| {
             before.first().copied().filter(|primary| row.contains(primary))
         };
@@ -52,7 +55,7 @@ impl<'a> Primaries<'a> {
         for (partition, primary) in primary_of.iter().enumerate() {
             partitions_of[primary.expect("each was given one above")].push(partition);
         }
-        Self { rows, primary_of, held, quota, partitions_of }
+        Self { rows, before, primary_of, held, quota, partitions_of }
     }
 }
 
@@ -121,6 +124,11 @@ impl Units for Primaries<'_> {
 
     fn are_close(&self, _holder: Node, _taker: Node) -> bool {
         true
+    }
+
+    fn moves_added(&self, partition: usize, holder: Node, taker: Node) -> i8 {
+        let primary = self.before[partition].first();
+        i8::from(primary == Some(&holder)) - i8::from(primary == Some(&taker))
     }
 
     fn hand_on(&mut self, partition: usize, holder: Node, taker: Node) {
