@@ -17,6 +17,8 @@ pub const STATUS_PATH: &str = "/v1/admin/status";
 pub const TRANSFER_PATH: &str = "/v1/admin/transfer";
 /// Path of [`RingHistory`].
 pub const RING_HISTORY_PATH: &str = "/v1/admin/ring";
+/// Path of [`PartitionStatsList`].
+pub const PARTITIONS_PATH: &str = "/v1/admin/partitions";
 
 /// How far a node has come towards serving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
@@ -311,4 +313,28 @@ pub struct RingHistoryEntry {
     pub checksum: String,
     /// Unix milliseconds of its publication.
     pub activated_at: u64,
+}
+
+/// The answer of `GET /v1/admin/partitions`: the partitions that the answering node leads. The lists
+/// of all nodes together name each partition once, but for those whose leader is just changing.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct PartitionStatsList {
+    /// One entry per partition led, in order.
+    pub partitions: Vec<PartitionStats>,
+}
+
+/// How much a partition holds and how much it is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct PartitionStats {
+    /// The partition.
+    #[schema(value_type = u32)]
+    pub partition: PartitionId,
+    /// Number of keys.
+    pub keys: u64,
+    /// Bytes of keys and values.
+    pub bytes: u64,
+    /// Reads per second, lately.
+    pub reads_per_second: f64,
+    /// Writes per second, lately.
+    pub writes_per_second: f64,
 }

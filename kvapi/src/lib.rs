@@ -18,8 +18,8 @@ pub mod problem;
 
 pub use admin::{
     Alarm, ClusterStatus, GroupZeroStatus, InitAnswer, InitRequest, NodeInfo, NodeStage,
-    NodeStatus, RedundancyStatus, ReplicaInfo, ReplicaRole, RingHistory, RingHistoryEntry,
-    TransferAnswer, TransferRequest,
+    NodeStatus, PartitionStats, PartitionStatsList, RedundancyStatus, ReplicaInfo, ReplicaRole,
+    RingHistory, RingHistoryEntry, TransferAnswer, TransferRequest,
 };
 pub use client::{
     AnswerMeta, Client, ClientError, ClientOptions, Endpoint, EndpointError, GetAnswer, GetOptions,

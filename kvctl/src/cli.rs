@@ -6,8 +6,9 @@ use clap::{Parser, Subcommand};
 use kvapi::{Client, ClientOptions, Endpoint};
 
 use crate::commands::{
-    bench, change, completion, del, dev, get, init, migrate, node, plan, put, ring,
+    bench, change, completion, del, dev, get, init, migrate, node, plan, put, ring, simulate,
 };
+use crate::exit::Failure;
 use crate::input::parse_duration;
 use crate::output::Format;
 
@@ -36,12 +37,27 @@ pub struct Globals {
         value_name = "URLS"
     )]
     pub endpoints: Vec<Endpoint>,
-    /// Form of the data on stdout.
-    #[arg(short, long, global = true, value_enum, default_value_t)]
+    /// Form of the data on stdout; csv is for tables of numbers.
+    #[arg(short = 'o', long = "output", global = true, value_enum, default_value_t)]
+    pub form: Form,
+    /// The form again, for the commands that know two.
+    #[arg(skip)]
     pub output: Format,
     /// Time for a call, repetitions included.
     #[arg(long, global = true, default_value = "5s", value_parser = parse_duration)]
     pub timeout: Duration,
+}
+
+/// Forms of the data on stdout, of which most commands know the first two ([`Format`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Form {
+    /// For people.
+    #[default]
+    Table,
+    /// For programs.
+    Json,
+    /// For spreadsheets.
+    Csv,
 }
 
 /// The commands.
@@ -81,8 +97,24 @@ pub enum Command {
     Del(del::Args),
     /// Measures throughput and latency.
     Bench(bench::Args),
+    /// Measures placement: balance, movement, hot keys.
+    Simulate(simulate::Args),
     /// Prints a completion script for a shell.
     Completion(completion::Args),
+}
+
+impl Cli {
+    /// Settles the form of the output; only simulations speak CSV.
+    pub fn settle(mut self) -> Result<Self, Failure> {
+        self.globals.output = match (self.globals.form, &self.command) {
+            (Form::Table, _) | (Form::Csv, Command::Simulate(_)) => Format::Table,
+            (Form::Json, _) => Format::Json,
+            (Form::Csv, _) => {
+                return Err(Failure::usage("only simulate prints csv: use table or json"));
+            }
+        };
+        Ok(self)
+    }
 }
 
 impl Globals {

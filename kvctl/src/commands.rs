@@ -13,6 +13,7 @@ pub mod node;
 pub mod plan;
 pub mod put;
 pub mod ring;
+pub mod simulate;
 pub mod status;
 
 use std::future::Future;
@@ -41,6 +42,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Put(args) => block_on(put::run(globals, args)),
         Command::Del(args) => block_on(del::run(globals, args)),
         Command::Bench(args) => bench::run(globals, args),
+        Command::Simulate(args) => simulate::run(globals, &args),
         Command::Completion(args) => completion::run(&args),
     }
 }

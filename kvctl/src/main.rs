@@ -10,6 +10,7 @@ mod exit;
 mod input;
 mod output;
 mod probe;
+mod simulate;
 mod survey;
 
 use std::process::ExitCode;
@@ -25,7 +26,7 @@ fn main() -> ExitCode {
         Err(error) if error.use_stderr() => return Failure::usage(cli::one_line(&error)).report(),
         Err(error) => error.exit(),
     };
-    match commands::run(cli) {
+    match cli.settle().and_then(commands::run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }

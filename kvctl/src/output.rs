@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::exit::{Exit, Failure};
 
 /// Form of the data on stdout.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     /// For people.
     #[default]

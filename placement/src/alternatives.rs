@@ -5,6 +5,7 @@
 //! shrink at the end of the list and knows no weights; rendezvous asks every node for every key;
 //! a fixed table is what the ring's partition table becomes when nothing derives it from tokens.
 
+use std::cmp::Ordering;
 use std::num::NonZeroU32;
 
 use xxhash_rust::xxh3::xxh3_64;
@@ -79,6 +80,11 @@ impl FixedTable {
         Self { bits, bucket_of: (0..bits.count()).map(|p| p % buckets.get()).collect() }
     }
 
+    /// Gives each bucket as many partitions as its weight asks for.
+    pub fn weighted(bits: PartitionBits, weights: &[Weight]) -> Self {
+        Self { bits, bucket_of: vec![u32::MAX; bits.count() as usize] }.dealt_anew(weights)
+    }
+
     /// The bucket of a hash.
     pub fn bucket(&self, hash: u64) -> u32 {
         self.bucket_of[self.bits.partition_of(hash).as_usize()]
@@ -89,18 +95,25 @@ impl FixedTable {
         &self.bucket_of
     }
 
-    /// The table for another number of buckets: those beyond it give all, the others only what is
-    /// above their new share.
+    /// The table for another number of buckets, all alike: those beyond it give all, the others only
+    /// what is above their new share.
     #[must_use]
     pub fn resized(&self, buckets: NonZeroU32) -> Self {
-        let mut held = vec![0; buckets.get() as usize];
+        self.dealt_anew(&vec![Weight::ONE; buckets.get() as usize])
+    }
+
+    /// The table for buckets of these weights, moving no more than the new shares ask for.
+    #[must_use]
+    pub fn dealt_anew(&self, weights: &[Weight]) -> Self {
+        let mut held = vec![0; weights.len()];
         for &bucket in &self.bucket_of {
             if let Some(count) = held.get_mut(bucket as usize) {
                 *count += 1;
             }
         }
         let cap = self.bucket_of.len();
-        let claims: Vec<Claim> = held.iter().map(|&held| Claim { weight: 1, cap, held }).collect();
+        let claim = |(weight, &held): (&Weight, _)| Claim { weight: weight.get(), cap, held };
+        let claims: Vec<Claim> = weights.iter().zip(&held).map(claim).collect();
         let mut room = divide(cap, &claims);
 
         let mut homeless = Vec::new();
@@ -111,10 +124,24 @@ impl FixedTable {
                 Some(_) | None => homeless.push(partition),
             }
         }
-        let free = (0..buckets.get()).flat_map(|b| std::iter::repeat_n(b, room[b as usize]));
+        let free = (0..).zip(room).flat_map(|(b, room)| std::iter::repeat_n(b, room));
         for (partition, bucket) in homeless.into_iter().zip(free) {
             bucket_of[partition] = bucket;
         }
         Self { bits: self.bits, bucket_of }
+    }
+
+    /// The table after a bucket went: its partitions go to the others, whose weights are given in
+    /// their order, and those after it are numbered one lower.
+    #[must_use]
+    pub fn without(&self, bucket: u32, weights: &[Weight]) -> Self {
+        let number = |old: &u32| match old.cmp(&bucket) {
+            Ordering::Less => *old,
+            // Beyond all that are left, so that it gives everything.
+            Ordering::Equal => u32::MAX,
+            Ordering::Greater => old - 1,
+        };
+        let bucket_of = self.bucket_of.iter().map(number).collect();
+        Self { bits: self.bits, bucket_of }.dealt_anew(weights)
     }
 }

@@ -5,8 +5,8 @@
 //! is decided by Raft and by nothing in here.
 //!
 //! Reading order: [`ids`], [`hash`], [`topology`], [`tokens`], [`snapshot`], [`ring`], [`diff`],
-//! [`plan`](mod@plan); [`balance`] measures a ring and [`alternatives`] holds the schemes it is
-//! compared with.
+//! [`plan`](mod@plan); [`balance`] measures a ring, [`alternatives`] holds the schemes it is compared
+//! with, and [`simulate`] shows what any of them does to a load.
 //!
 //! Invariants
 //! * Every token sits on the last hash of a partition, so one partition never has two owner lists.
@@ -32,6 +32,8 @@ pub mod balance;
 pub mod plan;
 
 pub mod alternatives;
+
+pub mod simulate;
 
 pub mod error;
 

@@ -19,8 +19,9 @@ use super::{
     WriteAnswer,
 };
 use crate::admin::{
-    ClusterStatus, INIT_PATH, InitAnswer, InitRequest, NODE_PATH, NodeInfo, RING_HISTORY_PATH,
-    RingHistory, STATUS_PATH, TRANSFER_PATH, TransferAnswer, TransferRequest,
+    ClusterStatus, INIT_PATH, InitAnswer, InitRequest, NODE_PATH, NodeInfo, PARTITIONS_PATH,
+    PartitionStatsList, RING_HISTORY_PATH, RingHistory, STATUS_PATH, TRANSFER_PATH, TransferAnswer,
+    TransferRequest,
 };
 use crate::headers::{
     CONTENT_TYPE_DEFAULT, Consistency, KV_CONSISTENCY, KV_PARTITION, KV_SERVED_BY, KV_STALENESS_MS,
@@ -109,6 +110,12 @@ impl Client {
     pub async fn node_info(&self, address: &str) -> Result<NodeInfo, ClientError> {
         let target = Target::Node(Arc::from(address));
         self.json(Method::GET, NODE_PATH, target, None::<&()>).await
+    }
+
+    /// The partitions that the node at this address leads.
+    pub async fn partition_stats(&self, address: &str) -> Result<PartitionStatsList, ClientError> {
+        let target = Target::Node(Arc::from(address));
+        self.json(Method::GET, PARTITIONS_PATH, target, None::<&()>).await
     }
 
     /// What any node says about the cluster.

@@ -28,8 +28,9 @@ pub struct ClusterSettings {
 /// Bytes per second of copies unless set otherwise: a fifth of what one core can send, checksum and
 /// install, so that the foreground hardly notices.
 const COPY_BYTES_PER_SECOND: u64 = 32 << 20;
-/// Moves at a time per node unless set otherwise.
-const MOVES_PER_NODE: u32 = 4;
+/// Moves at a time per node unless set otherwise: a move of a small partition takes about a second of
+/// looks and comparisons, whatever its copy takes.
+const MOVES_PER_NODE: u32 = 8;
 /// The grace unless set otherwise: an hour.
 const GRACE_MS: u64 = 3_600_000;
 

@@ -89,7 +89,8 @@ impl<R> Replica<R> {
         Copy {
             bytes_done: copy.bytes_done,
             bytes_total: copy.bytes_total,
-            failures: copy.attempts,
+            // The attempt under way has not failed.
+            failures: copy.attempts.saturating_sub(u32::from(copy.next_attempt.is_none())),
             trouble,
             retry_in_ms: copy.next_attempt.map(wait),
         }

@@ -3,5 +3,6 @@
 #![allow(clippy::unwrap_used)]
 
 mod dev;
+mod simulate;
 mod single;
 mod support;

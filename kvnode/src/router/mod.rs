@@ -20,9 +20,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use kvcore::{Event, GroupId};
 use kvcore::cluster::{ClusterCommand, ClusterOutcome};
 use kvcore::store::{Command, Record, WriteOutcome};
+use kvcore::{Event, GroupId};
 use placement::{Epoch, NodeId, NodeName, PartitionId, Placement};
 use serde::{Deserialize, Serialize};
 

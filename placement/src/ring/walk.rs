@@ -103,17 +103,19 @@ impl Walker {
 pub(super) fn owners_of_hash(snapshot: &RingSnapshot, hash: u64) -> Vec<NodeId> {
     let zone_of = |id: NodeId| &snapshot.topology().get(id).expect("tokens name members").zone;
     let before = |token: &Token| token.position < hash;
-    let mut clockwise: Vec<Token> = snapshot.tokens().filter(|token| !before(token)).collect();
-    clockwise.extend(snapshot.tokens().filter(before));
+    let clockwise =
+        || snapshot.tokens().skip_while(before).chain(snapshot.tokens().take_while(before));
 
     let mut chosen: Vec<(usize, NodeId)> = Vec::new();
     for owners_per_zone in 1..=snapshot.replication_factor().as_usize() {
-        for (distance, token) in clockwise.iter().enumerate() {
+        for (distance, token) in clockwise().enumerate() {
+            if chosen.len() == snapshot.replication_factor().as_usize() {
+                break;
+            }
             let zone = zone_of(token.node);
             let in_zone = chosen.iter().filter(|(_, id)| zone_of(*id) == zone).count();
             let is_new = chosen.iter().all(|(_, id)| *id != token.node);
-            let enough = chosen.len() == snapshot.replication_factor().as_usize();
-            if is_new && in_zone < owners_per_zone && !enough {
+            if is_new && in_zone < owners_per_zone {
                 chosen.push((distance, token.node));
             }
         }
