@@ -9,8 +9,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use kvcore::event::{Alarm, BuiltSnapshot};
 use kvcore::message::SnapshotManifest;
 use kvcore::store::PartitionState;
@@ -26,27 +27,11 @@ use crate::storage::{Database, DiskGuard, ReadPoint, chain};
 /// Work that may wait for the disk.
 #[derive(Debug)]
 pub(super) enum Job {
-    FetchEntries {
-        group: GroupId,
-        low: LogIndex,
-        high: LogIndex,
-        bytes_max: u64,
-    },
-    BuildSnapshot {
-        group: GroupId,
-    },
-    DropSnapshot {
-        manifest: SnapshotManifest,
-    },
-    SweepGeneration {
-        partition: PartitionId,
-        generation: Generation,
-    },
-    ReclaimLog {
-        group: GroupId,
-    },
-    /// What the start of the node found to be of no use.
-    ReclaimDeleted,
+    FetchEntries { group: GroupId, low: LogIndex, high: LogIndex, bytes_max: u64 },
+    BuildSnapshot { group: GroupId },
+    DropSnapshot { manifest: SnapshotManifest },
+    SweepGeneration { partition: PartitionId, generation: Generation },
+    ReclaimLog { group: GroupId },
     ComputeDigest(Box<WantedDigest>),
 }
 
@@ -84,14 +69,11 @@ pub(super) struct Workshop {
     pub stopping: Arc<AtomicBool>,
 }
 
+/// Deleted data that somebody was still reading is looked at again after this long.
+const TIDY_AGAIN: Duration = Duration::from_secs(1);
+
 /// The sub-range in which a corrupted digest differs.
 const CORRUPTED_SUB_RANGE: usize = 7;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Priority {
-    Normal,
-    Low,
-}
 
 #[derive(Debug)]
 struct Lane {
@@ -102,10 +84,17 @@ struct Lane {
 impl Background {
     pub fn spawn(workshop: Workshop) -> std::io::Result<Self> {
         let stopping = Arc::clone(&workshop.stopping);
-        let log = Lane::spawn("log-reader", Priority::Normal, workshop.clone())?;
-        let verify = Lane::spawn("verify", Priority::Low, workshop.clone())?;
-        let bulk = Lane::spawn("bulk", Priority::Low, workshop)?;
-        bulk.start(Job::ReclaimDeleted);
+        let readers = workshop.clone();
+        let log = Lane::spawn("log-reader", move |jobs| readers.work(jobs))?;
+        let verifiers = workshop.clone();
+        let verify = Lane::spawn("verify", move |jobs| {
+            lower_priority();
+            verifiers.work(jobs);
+        })?;
+        let bulk = Lane::spawn("bulk", move |jobs| {
+            lower_priority();
+            workshop.work_and_tidy(jobs);
+        })?;
         Ok(Self { stopping, log, bulk, verify })
     }
 
@@ -116,8 +105,7 @@ impl Background {
             Job::BuildSnapshot { .. }
             | Job::DropSnapshot { .. }
             | Job::SweepGeneration { .. }
-            | Job::ReclaimLog { .. }
-            | Job::ReclaimDeleted => self.bulk.start(job),
+            | Job::ReclaimLog { .. } => self.bulk.start(job),
         }
     }
 }
@@ -129,14 +117,14 @@ impl Drop for Background {
 }
 
 impl Lane {
-    fn spawn(name: &str, priority: Priority, workshop: Workshop) -> std::io::Result<Self> {
+    fn spawn(
+        name: &str,
+        work: impl FnOnce(&Receiver<Job>) + Send + 'static,
+    ) -> std::io::Result<Self> {
         let (jobs, receiver) = unbounded();
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
             let _abort = AbortOnPanic("a background thread");
-            if priority == Priority::Low {
-                lower_priority();
-            }
-            workshop.work(&receiver);
+            work(&receiver);
         })?;
         Ok(Self { jobs: Some(jobs), thread: Some(thread) })
     }
@@ -161,11 +149,31 @@ impl Drop for Lane {
 impl Workshop {
     fn work(&self, jobs: &Receiver<Job>) {
         for job in jobs {
-            if self.stopping.load(Ordering::Relaxed) {
-                continue;
+            if !self.is_stopping() {
+                self.carry_out(job);
             }
-            self.carry_out(job);
         }
+    }
+
+    /// As [`Workshop::work`]; when there is nothing else to do, gives back the space of what was
+    /// deleted, so that many deletions share what that costs and nothing waits for it.
+    fn work_and_tidy(&self, jobs: &Receiver<Job>) {
+        loop {
+            let job = match self.database.has_deleted() {
+                true => jobs.recv_timeout(TIDY_AGAIN),
+                false => jobs.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            match job {
+                Ok(job) if !self.is_stopping() => self.carry_out(job),
+                Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            self.database.reclaim_deleted(|| jobs.is_empty() && !self.is_stopping());
+        }
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
     }
 
     fn carry_out(&self, job: Job) {
@@ -187,11 +195,8 @@ impl Workshop {
             }
             Job::ComputeDigest(wanted) => self.digest(&wanted),
             Job::ReclaimLog { group } => self.database.reclaim_log(group),
-            Job::ReclaimDeleted => {
-                self.database.reclaim_deleted(|| !self.stopping.load(Ordering::Relaxed));
-            }
             Job::SweepGeneration { partition, generation } => {
-                if let Err(error) = self.database.sweep_generation(partition, generation) {
+                if let Err(error) = self.database.delete_generation_first(partition, generation) {
                     tracing::warn!(%partition, %generation, %error, "cannot sweep old data yet");
                 }
             }

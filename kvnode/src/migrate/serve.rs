@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -21,8 +21,9 @@ use crate::transport::{Answerer, PeerAnswer, PeerRefusal};
 
 /// Chunks that are read and wait to be sent at a time, for all takers: the memory of serving.
 const SERVED_MAX: usize = 4;
-/// A taker that asked for nothing for this long does not count among the copies at a time.
-const TAKER_IDLE_MAX: Duration = Duration::from_secs(10);
+/// A taker that asked for nothing for this long does not count among the copies at a time, unless
+/// it has taken the last chunk and does not count from then on.
+const TAKER_IDLE_MAX: Duration = Duration::from_secs(5);
 /// A request waits this long for the budget before its sender is told that it waits: less than the
 /// sender's own patience.
 const BUDGET_PATIENCE: Duration = Duration::from_secs(2);
@@ -111,6 +112,9 @@ impl SnapshotSource {
             Ok(Ok(chunk)) => {
                 let sent = chunk.bytes.len() as u64;
                 self.throttle.charge(sent);
+                if chunk.last {
+                    self.takers().remove(&(to, group));
+                }
                 counter!("ringkv_snapshot_bytes_sent_total").increment(sent);
                 answerer.answer(PeerAnswer::Chunk(self.fault.apply(chunk.bytes)));
                 self.core.hint(Event::SnapshotProgress { group, to, bytes: chunk.end });
@@ -131,11 +135,15 @@ impl SnapshotSource {
         }
     }
 
+    fn takers(&self) -> MutexGuard<'_, HashMap<(NodeId, GroupId), Instant>> {
+        self.takers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether this copy is among those that are served at a time.
     fn admit(&self, to: NodeId, group: GroupId) -> bool {
         let allowed = self.limits.borrow().copies_at_a_time as usize;
         let now = Instant::now();
-        let mut takers = self.takers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut takers = self.takers();
         takers.retain(|_, last| now.duration_since(*last) < TAKER_IDLE_MAX);
         let admitted = takers.contains_key(&(to, group)) || takers.len() < allowed;
         if admitted {

@@ -23,41 +23,43 @@ impl Database {
         partition: PartitionId,
         generation: Generation,
     ) -> Result<(), StorageError> {
-        {
-            let _held = self.incoming_lock();
-            let directory = snapshot::directory_of(self.path(), partition, generation);
-            // What cannot be deleted now is when the node starts.
-            if let Err(error) = snapshot::discard(&directory) {
-                tracing::warn!(directory = %directory.display(), %error, "incoming files are left");
-            }
-        }
-        self.delete_generation(partition, generation)?;
-        self.compact(Family::Data, &keys::data_range(partition, generation));
+        self.delete_generation_first(partition, generation)?;
+        self.reclaim_deleted(|| true);
         Ok(())
     }
 
-    /// Gives the space of an ended replica's log back. Blocks as [`Database::sweep_generation`].
+    /// Gives the space of an ended replica's log back with the next [`Database::reclaim_deleted`].
     pub fn reclaim_log(&self, group: GroupId) {
-        // Not by removing whole files: a later replica of the group may have written there already.
-        self.compact(Family::Log, &keys::log_of(group));
+        self.reclaim_later(Family::Log, keys::log_of(group));
     }
 
-    /// Gives the space back of what was found to be of no use when the store was opened. Stops
-    /// between two ranges when `go_on` says no; what is left is reclaimed by later compactions.
+    /// Gives the space back of what was deleted. Blocks for as long as the compaction of what is
+    /// left takes. Stops between two ranges when `go_on` says no; the rest waits for the next call.
     pub fn reclaim_deleted(&self, mut go_on: impl FnMut() -> bool) {
         let next = || {
             let mut ranges =
                 self.inner.to_compact.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             ranges.pop()
         };
-        while go_on()
+        // What a read point still sees stays on disk; it is over soon.
+        let is_read = || self.inner.read_points.load(Ordering::SeqCst) > 0;
+        while !is_read()
+            && go_on()
             && let Some((family, range)) = next()
         {
             self.compact(family, &range);
         }
     }
 
+    /// Whether there is space to be given back.
+    #[must_use]
+    pub fn has_deleted(&self) -> bool {
+        let ranges = self.inner.to_compact.lock();
+        !ranges.unwrap_or_else(|poisoned| poisoned.into_inner()).is_empty()
+    }
+
     fn compact(&self, family: Family, range: &KeyRange) {
+        // Of a log, whole files must not go: a later replica of its group may have written there.
         let mut options = CompactOptions::default();
         // Automatic compactions are not held up by this one.
         options.set_exclusive_manual_compaction(false);
@@ -71,12 +73,24 @@ impl Database {
         );
     }
 
-    /// As [`Database::delete_generation`]; the space is given back by [`Database::reclaim_deleted`].
-    pub(super) fn delete_generation_first(
+    /// Removes the data of one installation of a partition, and what a copy into it kept; cheap. The
+    /// space is given back by [`Database::reclaim_deleted`].
+    ///
+    /// # Errors
+    /// As [`Database::sweep_generation`].
+    pub fn delete_generation_first(
         &self,
         partition: PartitionId,
         generation: Generation,
     ) -> Result<(), StorageError> {
+        {
+            let _held = self.incoming_lock();
+            let directory = snapshot::directory_of(self.path(), partition, generation);
+            // What cannot be deleted now is when the node starts.
+            if let Err(error) = snapshot::discard(&directory) {
+                tracing::warn!(directory = %directory.display(), %error, "incoming files are left");
+            }
+        }
         self.delete_generation(partition, generation)?;
         self.reclaim_later(Family::Data, keys::data_range(partition, generation));
         Ok(())

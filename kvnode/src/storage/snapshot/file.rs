@@ -64,6 +64,8 @@ pub struct PlacedChunk {
     pub bytes: Bytes,
     /// Bytes of the snapshot's chunks up to the end of this one.
     pub end: u64,
+    /// Whether none follows it.
+    pub last: bool,
 }
 
 /// Why there is no such chunk.
@@ -210,7 +212,8 @@ impl OpenFile {
         match VerifiedChunk::parse(&bytes) {
             Ok(chunk) if chunk.checksum == *checksum && chunk.number == number => {
                 let end = offset + length as u64 - MAGIC.len() as u64;
-                Ok(PlacedChunk { bytes: Bytes::from(bytes), end })
+                let last = number + 1 == self.description.manifest.chunks;
+                Ok(PlacedChunk { bytes: Bytes::from(bytes), end, last })
             }
             Ok(_) | Err(_) => Err(ChunkError::Damaged(id)),
         }

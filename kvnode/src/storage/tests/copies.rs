@@ -281,6 +281,7 @@ fn a_chunk_says_where_in_the_snapshot_it_ends() {
         let chunk = source.database.snapshots().chunk_at(built.manifest.id, number).unwrap();
         end += chunk.bytes.len() as u64;
         assert_eq!(chunk.end, end);
+        assert_eq!(chunk.last, number + 1 == built.manifest.chunks);
     }
     assert_eq!(end, built.manifest.bytes);
 }

@@ -108,6 +108,7 @@ fn an_ended_replicas_log_gives_its_space_back() {
 
     let directory = fixture.crash();
     fixture.database.reclaim_log(group());
+    fixture.database.reclaim_deleted(|| true);
     wait_until_small(fixture.directory.path(), EMPTY_MAX);
 
     // The same if the process ended in between.
