@@ -235,14 +235,10 @@ fn votes_as_owned(actual: &Actual, owners: &[Member]) -> bool {
 
 fn serving(subject: &Move, actual: &Actual, standing: &Standing<'_>) -> Advance {
     let mut advance = Advance::default();
+    if mismatch(actual).is_some() {
+        return advance;
+    }
     match &actual.verification {
-        Some(Verification::Differs { index, member, range }) if *index >= actual.changed_at => {
-            let reason = BlockReason::Mismatch { node: member.node, range: range.clone() };
-            if !is_blocked_for(subject, &reason) {
-                advance.transition = Some(Transition::Block(reason));
-            }
-            return advance;
-        }
         Some(Verification::Agreed { index, digest, replicas })
             if subject.after_swap.is_none()
                 && votes_as_owned(actual, standing.owners)
@@ -293,8 +289,14 @@ fn block(
     }
 }
 
-fn is_blocked_for(subject: &Move, reason: &BlockReason) -> bool {
-    matches!(&subject.stage, Stage::Blocked { reason: known, .. } if known == reason)
+/// What the last comparison found wrong, unless the voters have changed since.
+fn mismatch(actual: &Actual) -> Option<BlockReason> {
+    match &actual.verification {
+        Some(Verification::Differs { index, member, range }) if *index >= actual.changed_at => {
+            Some(BlockReason::Mismatch { node: member.node, range: range.clone() })
+        }
+        Some(Verification::Differs { .. } | Verification::Agreed { .. }) | None => None,
+    }
 }
 
 fn hindrance(
@@ -303,6 +305,9 @@ fn hindrance(
     actual: &Actual,
     standing: &Standing<'_>,
 ) -> Option<BlockReason> {
+    if let Some(reason) = mismatch(actual).filter(|_| step == Step::Serving) {
+        return Some(reason);
+    }
     let is_down = |node: &NodeId| standing.down.contains(node);
     let needs_target = |gain: &Member| match step {
         Step::Copying | Step::CatchingUp | Step::Verified => true,
