@@ -15,9 +15,7 @@ use thiserror::Error;
 
 use crate::cluster::ClusterState;
 use crate::event::BuiltSnapshot;
-use crate::ids::{
-    Generation, GroupId, LogIndex, LogPosition, ReplicaId, Revision, Term, Version,
-};
+use crate::ids::{Generation, GroupId, LogIndex, LogPosition, ReplicaId, Revision, Term, Version};
 use crate::message::SnapshotManifest;
 use crate::store::PartitionState;
 

@@ -121,9 +121,7 @@ impl Registrar {
                 Ok(ClusterOutcome::Refused(refusal)) => return RegistrationState::Refused(refusal),
                 // The view will tell.
                 Ok(
-                    ClusterOutcome::Done
-                    | ClusterOutcome::Truncate(_)
-                    | ClusterOutcome::Planned(_),
+                    ClusterOutcome::Done | ClusterOutcome::Truncate(_) | ClusterOutcome::Planned(_),
                 ) => {
                     return RegistrationState::Asking;
                 }

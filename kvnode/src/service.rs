@@ -129,9 +129,8 @@ impl Service {
         let id = registration.id;
         let command = ClusterCommand::Register(registration);
         match self.router.cluster(command, deadline).await {
-            Ok(
-                ClusterOutcome::Done | ClusterOutcome::Truncate(_) | ClusterOutcome::Planned(_),
-            ) => {}
+            Ok(ClusterOutcome::Done | ClusterOutcome::Truncate(_) | ClusterOutcome::Planned(_)) => {
+            }
             Ok(ClusterOutcome::Refused(refusal)) => {
                 return PeerAnswer::Refused(PeerRefusal::Cluster(refusal));
             }

@@ -111,10 +111,7 @@ fn copying(subject: &Move, actual: &Actual) -> Advance {
             || actual.voters.contains(&gain.replica)
     });
     match installed {
-        true => Advance {
-            watermark: Some(actual.committed),
-            ..Advance::to(Transition::Installed)
-        },
+        true => Advance { watermark: Some(actual.committed), ..Advance::to(Transition::Installed) },
         false => Advance::default(),
     }
 }
@@ -122,8 +119,7 @@ fn copying(subject: &Move, actual: &Actual) -> Advance {
 /// Whether the new replica takes a snapshot again.
 fn is_lost(subject: &Move, actual: &Actual) -> bool {
     subject.gain.is_some_and(|gain| {
-        actual.follower(gain.replica).is_some_and(|it| it.copying)
-            || !actual.contains(gain.replica)
+        actual.follower(gain.replica).is_some_and(|it| it.copying) || !actual.contains(gain.replica)
     })
 }
 
@@ -176,7 +172,8 @@ pub fn verification_wanted(
     let known = |from: LogIndex, asked: Vec<ReplicaId>| {
         actual.verification.as_ref().is_some_and(|verification| match verification {
             Verification::Agreed { index, replicas, .. } => {
-                *index >= from.max(actual.changed_at) && asked.iter().all(|id| replicas.contains(id))
+                *index >= from.max(actual.changed_at)
+                    && asked.iter().all(|id| replicas.contains(id))
             }
             Verification::Differs { index, .. } => *index >= from.max(actual.changed_at),
         })
@@ -207,9 +204,8 @@ fn verified(subject: &Move, actual: &Actual) -> Advance {
         return Advance::to(Transition::Lost);
     }
     // One that is silent for a moment has still been compared; publication asks whether it lives.
-    let lags = |it: &Follower| {
-        it.matched > LogIndex(0) && it.matched.get() + LAG_MAX < actual.last.get()
-    };
+    let lags =
+        |it: &Follower| it.matched > LogIndex(0) && it.matched.get() + LAG_MAX < actual.last.get();
     let behind = subject.gain.is_some_and(|it| actual.follower(it.replica).is_some_and(lags));
     match behind {
         true => {
@@ -323,7 +319,8 @@ fn hindrance(
             return Some(reason);
         }
     }
-    let needs_voters = matches!(step, Step::CatchingUp | Step::Verified | Step::Serving | Step::Retiring);
+    let needs_voters =
+        matches!(step, Step::CatchingUp | Step::Verified | Step::Serving | Step::Retiring);
     if needs_voters {
         if let Some(owner) = standing.staying.iter().map(|it| it.node).find(is_down) {
             return Some(BlockReason::VoterDown(owner));
@@ -369,6 +366,10 @@ fn progress(subject: &Move, actual: &Actual, advance: &Advance, now_ms: u64) -> 
         retry_at_ms: copy.retry_in_ms.map(|wait| now_ms + wait),
         at_ms: known.at_ms,
     };
-    let told = Progress { bytes_per_second: known.bytes_per_second, retry_at_ms: known.retry_at_ms, ..next.clone() };
+    let told = Progress {
+        bytes_per_second: known.bytes_per_second,
+        retry_at_ms: known.retry_at_ms,
+        ..next.clone()
+    };
     (told != *known).then_some(Progress { at_ms: now_ms, ..next })
 }

@@ -48,7 +48,12 @@ pub struct Move {
 impl Move {
     /// A move that waits for its turn.
     #[must_use]
-    pub fn new(partition: PartitionId, gain: Option<Member>, lose: Option<Member>, now_ms: u64) -> Self {
+    pub fn new(
+        partition: PartitionId,
+        gain: Option<Member>,
+        lose: Option<Member>,
+        now_ms: u64,
+    ) -> Self {
         Self {
             partition,
             gain,
@@ -67,7 +72,12 @@ impl Move {
     /// A move to a replica that still follows: it waits for no turn, since nothing is copied, and it
     /// is never without its place in the group.
     #[must_use]
-    pub fn back_to(partition: PartitionId, gain: Member, lose: Option<Member>, now_ms: u64) -> Self {
+    pub fn back_to(
+        partition: PartitionId,
+        gain: Member,
+        lose: Option<Member>,
+        now_ms: u64,
+    ) -> Self {
         let stage = Stage::Running(Step::Copying);
         Self { stage, ..Self::new(partition, Some(gain), lose, now_ms) }
     }

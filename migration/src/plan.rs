@@ -149,7 +149,8 @@ impl Plan {
     #[must_use]
     pub fn is_serving(&self) -> bool {
         let swapped = |stage: &Stage| stage.step().is_none_or(|step| step >= Step::Serving);
-        matches!(self.phase, Phase::Published { .. }) && self.moves.iter().all(|it| swapped(&it.stage))
+        matches!(self.phase, Phase::Published { .. })
+            && self.moves.iter().all(|it| swapped(&it.stage))
     }
 
     /// Whether old owners no longer follow for a rollback.
@@ -188,9 +189,10 @@ impl Plan {
     pub fn lost(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.changes.iter().filter_map(|change| match change {
             Change::Remove(node) => Some(*node),
-            Change::Join(_) | Change::Drain(_) | Change::Replace { .. } | Change::Reweight { .. } => {
-                None
-            }
+            Change::Join(_)
+            | Change::Drain(_)
+            | Change::Replace { .. }
+            | Change::Reweight { .. } => None,
         })
     }
 

@@ -120,10 +120,13 @@ fn leave_joint(wanted: &Wanted, actual: &Actual) -> Next {
     if actual.voters.contains(&actual.leader) {
         return Next::Step(GroupStep::LeaveJoint);
     }
-    let in_order = wanted.voters.iter().map(|member| member.replica).chain(actual.voters.iter().copied());
+    let in_order =
+        wanted.voters.iter().map(|member| member.replica).chain(actual.voters.iter().copied());
     let ready = |replica: &ReplicaId| {
         actual.voters.contains(replica)
-            && actual.follower(*replica).is_some_and(|it| it.active && it.matched >= actual.changed_at)
+            && actual
+                .follower(*replica)
+                .is_some_and(|it| it.active && it.matched >= actual.changed_at)
     };
     match in_order.into_iter().find(ready) {
         Some(successor) => Next::Step(GroupStep::HandOver(successor)),

@@ -219,8 +219,7 @@ impl Stage {
     /// [`OutOfOrder`] for every pair that the relation does not name.
     pub fn after(&self, transition: &Transition) -> Result<Self, OutOfOrder> {
         use Step::{CatchingUp, Copying, Pending, Retiring, Serving, Swapping, Verified};
-        let out_of_order =
-            || OutOfOrder { stage: self.clone(), transition: transition.clone() };
+        let out_of_order = || OutOfOrder { stage: self.clone(), transition: transition.clone() };
         let step = self.step().ok_or_else(out_of_order)?;
         let next = match (step, transition) {
             (Pending, Transition::Admit) => Self::Running(Copying),

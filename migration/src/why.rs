@@ -109,7 +109,10 @@ fn running(
                 progress.bytes_done, progress.bytes_total, progress.bytes_per_second
             );
             if let Some(error) = &progress.last_error {
-                reason.push_str(&format!("; {} failed attempts, the last: {error}", progress.failures));
+                reason.push_str(&format!(
+                    "; {} failed attempts, the last: {error}",
+                    progress.failures
+                ));
             }
             (reason, None)
         }
@@ -117,11 +120,8 @@ fn running(
             (format!("{target} takes the log and is then compared with the voters"), None)
         }
         Step::Verified => {
-            let left = plan
-                .moves
-                .iter()
-                .filter(|it| it.stage != Stage::Running(Step::Verified))
-                .count();
+            let left =
+                plan.moves.iter().filter(|it| it.stage != Stage::Running(Step::Verified)).count();
             (format!("verified; {left} other moves of the plan are not yet"), None)
         }
         Step::Swapping => ("the group changes its voters".to_owned(), None),
@@ -130,7 +130,10 @@ fn running(
                 let reason = "serving; the old owner follows until the grace ends".to_owned();
                 (reason, Some("kvctl migrate finish, or: kvctl migrate rollback".to_owned()))
             }
-            Phase::Published { .. } | Phase::Moving | Phase::Finished { .. } | Phase::Aborted { .. } => {
+            Phase::Published { .. }
+            | Phase::Moving
+            | Phase::Finished { .. }
+            | Phase::Aborted { .. } => {
                 ("serving; all owners must be up, caught up and compared".to_owned(), None)
             }
         },

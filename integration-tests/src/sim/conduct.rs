@@ -20,9 +20,9 @@ use super::world::World;
 pub(super) fn given_out(
     state: &ClusterState,
 ) -> impl Iterator<Item = (GroupId, ReplicaId, NodeId)> + '_ {
-    let members = state.groups().flat_map(|group| {
-        state.members(group).iter().map(move |it| (group, it.replica, it.node))
-    });
+    let members = state
+        .groups()
+        .flat_map(|group| state.members(group).iter().map(move |it| (group, it.replica, it.node)));
     let moving = state.plans.iter().flat_map(|plan| &plan.moves).flat_map(|it| {
         let group = GroupId::of_partition(it.partition);
         it.gain.into_iter().chain(it.lose).map(move |member| (group, member.replica, member.node))
@@ -281,7 +281,10 @@ fn removes(entry: &Entry, replica: ReplicaId) -> bool {
 pub(super) fn describe(plan: &Plan) -> String {
     let moves: Vec<_> = plan.moves.iter().filter(|it| !it.is_over()).collect();
     let (id, phase, paused, signals) = (plan.id, plan.phase.name(), plan.paused, plan.signals);
-    format!("plan {id} {phase}, paused {paused}, signals {signals:?}, {:?}, {moves:?}", plan.changes)
+    format!(
+        "plan {id} {phase}, paused {paused}, signals {signals:?}, {:?}, {moves:?}",
+        plan.changes
+    )
 }
 
 fn is_published(plan: &Plan) -> bool {
@@ -376,10 +379,7 @@ fn i11_replicas_are_spread(state: &ClusterState) -> Result<(), Violation> {
 }
 
 /// I11: no two voters of a group sit on one node.
-fn i11_voters_are_on_distinct_nodes(
-    group: GroupId,
-    now: &Configuration,
-) -> Result<(), Violation> {
+fn i11_voters_are_on_distinct_nodes(group: GroupId, now: &Configuration) -> Result<(), Violation> {
     for half in [&now.voters, &now.voters_outgoing] {
         let nodes: BTreeSet<_> = half.iter().map(|voter| now.node_of(*voter)).collect();
         if nodes.len() != half.len() {

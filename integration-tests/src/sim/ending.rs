@@ -5,8 +5,8 @@ use kvcore::{Event, GroupId, Reply};
 
 use super::cast::registration;
 use super::conduct::describe;
-use super::report::{Outcome, Violation};
 use super::node::SimNode;
+use super::report::{Outcome, Violation};
 use super::weather::{MILLIS, SECONDS, Setup};
 use super::world::{Asker, Happening, World};
 

@@ -60,7 +60,8 @@ impl World {
         let Some((leader, view)) = self.group0_leader() else { return };
         self.register_missing(leader, &view);
         self.end_graces(leader, &view);
-        let paused: Vec<_> = view.plans.iter().filter(|plan| plan.paused && !plan.is_over()).collect();
+        let paused: Vec<_> =
+            view.plans.iter().filter(|plan| plan.paused && !plan.is_over()).collect();
         for plan in paused {
             self.order(leader, ClusterCommand::Pause { plan: plan.id, paused: false });
         }

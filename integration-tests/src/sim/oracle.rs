@@ -164,9 +164,9 @@ impl Oracle {
         let (version, stored) = match outcome {
             WriteOutcome::Put(version) => (version, true),
             WriteOutcome::Deleted(version) => (version, false),
-            WriteOutcome::ConditionFailed(_)
-            | WriteOutcome::Truncate(_)
-            | WriteOutcome::Verify => return Ok(()),
+            WriteOutcome::ConditionFailed(_) | WriteOutcome::Truncate(_) | WriteOutcome::Verify => {
+                return Ok(());
+            }
         };
         let value = if stored {
             let record = self.groups[&group].records[&key].clone();

@@ -294,7 +294,14 @@ impl Weather {
     fn losses() -> Self {
         Self {
             name: "losses",
-            deeds: Deeds { lose: 4, strike_move: 3, kill: 1, power: 2, cut_one_way: 2, ..Deeds::default() },
+            deeds: Deeds {
+                lose: 4,
+                strike_move: 3,
+                kill: 1,
+                power: 2,
+                cut_one_way: 2,
+                ..Deeds::default()
+            },
             ..Self::plans()
         }
     }

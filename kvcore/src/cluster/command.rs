@@ -218,7 +218,9 @@ pub enum ClusterRefusal {
         node: NodeId,
     },
     /// The node is part of the ring in force, or of the one that a plan leads to.
-    #[error("node {node} is part of the ring, or of the one that is being made: remove it by a plan")]
+    #[error(
+        "node {node} is part of the ring, or of the one that is being made: remove it by a plan"
+    )]
     InRing {
         /// The node.
         node: NodeId,

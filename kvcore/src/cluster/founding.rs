@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use migration::PlanId;
 use placement::{
-    NodeId, NodeSpec, NodeState, PartitionBits, PlacementError, ReplicationFactor, Ring, RingSnapshot,
-    SnapshotError, SnapshotParts, TokenPolicy, Topology, Zone,
+    NodeId, NodeSpec, NodeState, PartitionBits, PlacementError, ReplicationFactor, Ring,
+    RingSnapshot, SnapshotError, SnapshotParts, TokenPolicy, Topology, Zone,
 };
 use thiserror::Error;
 
@@ -93,7 +93,10 @@ pub fn found(founding: &Founding) -> Result<ClusterState, FoundingError> {
         next_replica += 1;
         Member { replica, node }
     };
-    let group0 = group0_nodes(&nodes_and_zones(&founding.founders), &[]).into_iter().map(&mut member).collect();
+    let group0 = group0_nodes(&nodes_and_zones(&founding.founders), &[])
+        .into_iter()
+        .map(&mut member)
+        .collect();
     let table = Ring::new(std::sync::Arc::new(ring.clone()));
     let replicas = founding
         .partition_bits

@@ -16,7 +16,8 @@ pub use health::{HealthMonitor, HealthSettings};
 pub use plans::rollback_order;
 pub use settings::{ClusterSettings, CopyLimits, SettingsChange};
 pub use state::{
-    ClusterState, Departure, EpochRecord, Health, NodeRecord, Registration, ViewError, check_successor,
+    ClusterState, Departure, EpochRecord, Health, NodeRecord, Registration, ViewError,
+    check_successor,
 };
 
 #[cfg(test)]

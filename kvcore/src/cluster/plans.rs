@@ -105,13 +105,10 @@ fn check_nodes(state: &ClusterState, topology: &Topology) -> Result<(), ClusterR
 }
 
 /// Refuses an order while another plan is not serving; a repair goes first.
-fn make_room(
-    state: &ClusterState,
-    order: &PlanOrder,
-    repairs: bool,
-) -> Result<(), ClusterRefusal> {
+fn make_room(state: &ClusterState, order: &PlanOrder, repairs: bool) -> Result<(), ClusterRefusal> {
     for plan in &state.plans {
-        let done = plan.is_over() || plan.is_serving() || matches!(plan.phase, Phase::Aborted { .. });
+        let done =
+            plan.is_over() || plan.is_serving() || matches!(plan.phase, Phase::Aborted { .. });
         if !done && !repairs {
             return Err(ClusterRefusal::PlanUnderWay { plan: plan.id });
         }
@@ -324,9 +321,7 @@ fn next_replicas(
         gains.get(&(partition, node)).or(known).copied()
     };
     let partitions = ring.partition_bits().partitions();
-    partitions
-        .map(|it| table.owner_ids(it).map(|node| member(it, node)).collect())
-        .collect()
+    partitions.map(|it| table.owner_ids(it).map(|node| member(it, node)).collect()).collect()
 }
 
 /// Identities that were given up may not come back.

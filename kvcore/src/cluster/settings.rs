@@ -37,10 +37,8 @@ impl ClusterSettings {
     /// The settings of a new cluster.
     #[must_use]
     pub fn new(policy: TokenPolicy, vnodes_per_node: u32) -> Self {
-        let copy = CopyLimits {
-            bytes_per_second: COPY_BYTES_PER_SECOND,
-            moves_per_node: MOVES_PER_NODE,
-        };
+        let copy =
+            CopyLimits { bytes_per_second: COPY_BYTES_PER_SECOND, moves_per_node: MOVES_PER_NODE };
         Self { policy, vnodes_per_node, copy, grace_ms: GRACE_MS }
     }
 

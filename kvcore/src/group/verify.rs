@@ -110,7 +110,8 @@ impl<R> Replica<R> {
             self.verifier.last = None;
             return;
         }
-        let patience: Duration = turn.settings.verify_patience * (1 << self.verifier.overdue.min(5));
+        let patience: Duration =
+            turn.settings.verify_patience * (1 << self.verifier.overdue.min(5));
         let Some(asked) = &self.verifier.asked else { return };
         let configuration = self.configuration();
         if asked.replicas.iter().any(|member| !configuration.contains(member.replica)) {

@@ -317,12 +317,7 @@ impl<R> Core<R> {
     }
 }
 
-fn staying(
-    plan: &Plan,
-    partition: PartitionId,
-    owners: &[Member],
-    lost: &[NodeId],
-) -> Vec<Member> {
+fn staying(plan: &Plan, partition: PartitionId, owners: &[Member], lost: &[NodeId]) -> Vec<Member> {
     let loses = |owner: &Member| {
         plan.moves.iter().any(|it| it.partition == partition && it.lose == Some(*owner))
     };

@@ -348,12 +348,7 @@ impl<R> Core<R> {
         self.driver.gone.entry(group).or_default().insert(replica);
     }
 
-    fn report(
-        &mut self,
-        view: &ClusterState,
-        reports: Vec<GroupReport>,
-        turn: &mut Turn<'_, R>,
-    ) {
+    fn report(&mut self, view: &ClusterState, reports: Vec<GroupReport>, turn: &mut Turn<'_, R>) {
         if reports.is_empty() {
             return;
         }

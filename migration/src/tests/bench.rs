@@ -63,9 +63,9 @@ impl Bench {
     /// A group of these owners, led by the first.
     pub fn new(owners: &[u64], moves: &[(Option<u64>, Option<u64>)]) -> Self {
         let partition = placement::PartitionId::new(0);
-        let moves = moves.iter().map(|(gain, lose)| {
-            Move::new(partition, gain.map(member), lose.map(member), 0)
-        });
+        let moves = moves
+            .iter()
+            .map(|(gain, lose)| Move::new(partition, gain.map(member), lose.map(member), 0));
         let follower = |number: &u64| Follower {
             member: member(*number),
             matched: LogIndex(10),
@@ -175,8 +175,7 @@ impl Bench {
                 let old = Member { replica: actual.leader, node: node(actual.leader.get()) };
                 actual.followers.retain(|it| it.member.replica != to);
                 let copy = Copy::default();
-                let old =
-                    Follower { member: old, matched: at, active: true, copying: false, copy };
+                let old = Follower { member: old, matched: at, active: true, copying: false, copy };
                 actual.followers.push(old);
                 actual.leader = to;
                 actual.verification = None;

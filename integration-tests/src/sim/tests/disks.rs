@@ -166,9 +166,7 @@ fn a_wiped_node_comes_as_a_new_one_and_never_votes_as_the_old_one() {
     assert_ne!(stage.world.leader(group()), Some(alone), "nobody voted for it");
     stage.until("two of three", |world| serving_leader(world, group()).is_some());
     // It takes the place of the lost replica under an identity of its own.
-    stage.until("a leader of group 0", |world| {
-        serving_leader(world, GroupId::CLUSTER).is_some()
-    });
+    stage.until("a leader of group 0", |world| serving_leader(world, GroupId::CLUSTER).is_some());
     stage.world.register_spares();
     stage.until("its registration", |world| {
         world.oracle.cluster().is_some_and(|it| it.nodes.contains_key(&node_id(wiped, 1)))

@@ -103,8 +103,7 @@ fn of_two_plans_for_one_epoch_one_is_taken() {
     let orders = [stage.order_of(&[one]), stage.order_of(&[other])];
     let requests = orders.map(|order| stage.order(order));
     let replies = requests.map(|request| stage.await_answer(request));
-    let is_taken =
-        |reply: &&Reply| matches!(reply, Reply::Cluster(ClusterOutcome::Planned(_)));
+    let is_taken = |reply: &&Reply| matches!(reply, Reply::Cluster(ClusterOutcome::Planned(_)));
     assert_eq!(replies.iter().filter(is_taken).count(), 1, "{replies:?}");
     stage.ends_well();
 }
