@@ -16,7 +16,7 @@ CARGO := cargo
 PROFILE := --release
 DIR ?= ringkv-dev
 
-.PHONY: all run test setup build fmt-check clippy unit processes chaos bench clean
+.PHONY: all run test setup build fmt-check clippy unit processes chaos bench scaling clean
 
 all: build
 
@@ -53,15 +53,20 @@ unit: build-workspace
 processes: build-workspace
 	$(CARGO) test $(PROFILE) --workspace --locked --test it -- --test-threads 2
 
-## make chaos: the long runs under faults, about ten minutes; RINGKV_SEED=N repeats a plan.
+## make chaos: the long runs under faults, about forty minutes; RINGKV_SEED=N repeats a plan.
 chaos: build
 	"$(CARGO_TARGET_DIR)/release/linearizability" --seed "$${RINGKV_SEED:-$$RANDOM}" --operations 20000
 	"$(CARGO_TARGET_DIR)/release/kills" --kills 21 --partitions 256
 	"$(CARGO_TARGET_DIR)/release/absence" --mebibytes 256
+	"$(CARGO_TARGET_DIR)/release/matrix"
 
 ## make bench: throughput and latency of a local cluster; no test asserts any of it.
 bench: build
 	@scripts/bench "$(CARGO_TARGET_DIR)/release"
+
+## make scaling: from three nodes to six and back to four under load; no test asserts what it measures.
+scaling: build
+	@scripts/scaling "$(CARGO_TARGET_DIR)/release"
 
 clean:
 	rm -rf "$(DIR)"

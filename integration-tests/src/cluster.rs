@@ -63,6 +63,8 @@ pub struct Cluster {
     nodes: Vec<Node>,
     partitions: u32,
     client: Client,
+    program: PathBuf,
+    arguments: Vec<String>,
     /// None once it was removed or is to be kept.
     directory: Option<TempDir>,
 }
@@ -83,6 +85,7 @@ impl Cluster {
             None => find_program("kvnode", "KVNODE")?,
         };
         let directory = tempfile::Builder::new().prefix("ringkv-it-").tempdir()?;
+        let arguments_of_all = options.arguments.clone();
         let mut nodes = Vec::new();
         for index in 0..options.nodes {
             let name = format!("n{}", index + 1);
@@ -108,7 +111,14 @@ impl Cluster {
         let client_options = ClientOptions { deadline: READY_DEADLINE, ..Default::default() };
         let client = Client::new(&endpoints, client_options);
         let partitions = options.partitions;
-        let cluster = Self { nodes, partitions, client, directory: Some(directory) };
+        let cluster = Self {
+            nodes,
+            partitions,
+            client,
+            program,
+            arguments: arguments_of_all,
+            directory: Some(directory),
+        };
         for node in &cluster.nodes {
             node.start()?;
         }
@@ -124,6 +134,37 @@ impl Cluster {
         request.partitions = self.partitions;
         self.client.init(&request).await.context("cannot found the cluster")?;
         Ok(())
+    }
+
+    /// Starts one more node, which registers as a spare; returns its position.
+    pub async fn add_spare(&mut self, zone: &str) -> anyhow::Result<usize> {
+        let root = self.directory().to_owned();
+        let index = self.nodes.len();
+        let name = format!("n{}", index + 1);
+        let mut node = Node::new(&root, name, zone.to_owned(), self.program.clone())?;
+        let seeds: Vec<String> = self.nodes.iter().map(Node::peer_address).collect();
+        let mut arguments = vec!["--seeds".to_owned(), seeds.join(",")];
+        arguments.extend(self.arguments.iter().cloned());
+        node.set_arguments(arguments);
+        node.start()?;
+        self.nodes.push(node);
+        self.wait_registered(index).await?;
+        Ok(index)
+    }
+
+    /// Waits until a node is in the directory.
+    pub async fn wait_registered(&self, index: usize) -> anyhow::Result<()> {
+        let what = format!("{} to be registered", self.node(index).name);
+        wait_for(&what, READY_DEADLINE, async || {
+            let info = self.info(index).await.map_err(|error| format!("{error:#}"))?;
+            match info.stage {
+                kvapi::NodeStage::Uninitialised | kvapi::NodeStage::Registering => {
+                    Err(format!("{:?}", info.stage))
+                }
+                _ => Ok(()),
+            }
+        })
+        .await
     }
 
     /// The nodes.

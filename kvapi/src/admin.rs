@@ -85,6 +85,9 @@ pub struct NodeInfo {
     pub disk_ok: bool,
     /// Version of the program.
     pub version: String,
+    /// Its wall clock, in unix milliseconds.
+    #[serde(default)]
+    pub unix_ms: u64,
     /// What an operator should know.
     #[serde(default)]
     pub alarms: Vec<Alarm>,

@@ -13,6 +13,7 @@ pub mod client;
 pub mod headers;
 pub mod kv;
 pub mod paths;
+pub mod plans;
 pub mod problem;
 
 pub use admin::{

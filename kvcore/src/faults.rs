@@ -30,6 +30,10 @@ pub struct Faults {
     pub half_copy_readable: bool,
     /// A replica that was removed goes on.
     pub removed_replica_votes: bool,
+    /// The first so many chunks of snapshots leave their source damaged.
+    pub corrupt_chunks: u32,
+    /// Digests that are computed say that one sub-range differs.
+    pub corrupt_digest: bool,
 }
 
 impl Faults {
@@ -48,6 +52,8 @@ impl Faults {
         learner_counts: false,
         half_copy_readable: false,
         removed_replica_votes: false,
+        corrupt_chunks: 0,
+        corrupt_digest: false,
     };
 }
 
@@ -58,4 +64,16 @@ pub enum Hold {
     At(migration::Step),
     /// Groups do not leave their joint configuration.
     Joint,
+}
+
+impl Hold {
+    /// The place of this name: that of a step, or `joint`.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        let step = migration::Step::ALL.into_iter().find(|step| step.name() == name);
+        match name {
+            "joint" => Some(Self::Joint),
+            _ => step.map(Self::At),
+        }
+    }
 }

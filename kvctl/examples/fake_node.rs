@@ -180,6 +180,7 @@ fn info(node: &Node, is_founded: bool) -> NodeInfo {
         data_bytes: 0,
         disk_ok: true,
         version: "fake".to_owned(),
+        unix_ms: 0,
         alarms: Vec::new(),
     }
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 use kvapi::{Client, ClientOptions, Endpoint};
 
-use crate::commands::{bench, completion, del, dev, get, init, node, put, ring};
+use crate::commands::{
+    bench, change, completion, del, dev, get, init, migrate, node, plan, put, ring,
+};
 use crate::input::parse_duration;
 use crate::output::Format;
 
@@ -55,6 +57,22 @@ pub enum Command {
     Node(node::Args),
     /// Shows and checks the ring.
     Ring(ring::Args),
+    /// Checks that all is well; one line per check.
+    Check,
+    /// Stages that spares become members.
+    Join(change::Join),
+    /// Stages that members leave.
+    Drain(change::Drain),
+    /// Stages that a dead member is given up with its data.
+    Remove(change::Remove),
+    /// Stages that a spare takes a member's place.
+    Replace(change::Replace),
+    /// Stages another weight for a member.
+    Reweight(change::Reweight),
+    /// Shows, applies or forgets what is staged.
+    Plan(plan::Args),
+    /// Follows and steers plans under way.
+    Migrate(migrate::Args),
     /// Reads a key; its raw bytes go to stdout.
     Get(get::Args),
     /// Writes a key; its version goes to stdout.

@@ -1,12 +1,16 @@
 //! One module per command, and the dispatch between them.
 
 pub mod bench;
+pub mod change;
+pub mod check;
 pub mod completion;
 pub mod del;
 pub mod dev;
 pub mod get;
 pub mod init;
+pub mod migrate;
 pub mod node;
+pub mod plan;
 pub mod put;
 pub mod ring;
 pub mod status;
@@ -25,6 +29,14 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Status => block_on(status::run(globals)),
         Command::Node(args) => block_on(node::run(globals, args)),
         Command::Ring(args) => block_on(ring::run(globals, args)),
+        Command::Check => block_on(check::run(globals)),
+        Command::Join(args) => block_on(change::join(globals, args)),
+        Command::Drain(args) => block_on(change::drain(globals, args)),
+        Command::Remove(args) => block_on(change::remove(globals, args)),
+        Command::Replace(args) => block_on(change::replace(globals, args)),
+        Command::Reweight(args) => block_on(change::reweight(globals, args)),
+        Command::Plan(args) => block_on(plan::run(globals, args)),
+        Command::Migrate(args) => block_on(migrate::run(globals, args)),
         Command::Get(args) => block_on(get::run(globals, args)),
         Command::Put(args) => block_on(put::run(globals, args)),
         Command::Del(args) => block_on(del::run(globals, args)),

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use kvcore::cluster::Registration;
 use kvcore::event::Alarm;
+use kvcore::faults::Hold;
 use kvcore::group::GroupSummary;
 use kvcore::{ClusterId, CoreConfig, Event, Faults, Settings};
 use metrics::gauge;
@@ -27,10 +28,10 @@ use crate::core_thread::{Alarms, CoreHandle, CoreThread};
 use crate::founding::{self, Acceptor, Founded, FoundingOptions, InitError};
 use crate::groups::GroupTable;
 use crate::identity::LocalNode;
+use crate::migrate::{ChunkFault, CopyControl, CopyThreads, SnapshotSource};
 use crate::registration::{Registrar, RegistrationState};
 use crate::router::{LocalStore, ReadCounters, Router};
 use crate::service::Service;
-use crate::snapshots::SnapshotSource;
 use crate::storage::{Database, DiskGuard, OpenError, StorageSettings};
 use crate::transport::{Listener, Peers};
 use crate::view::ViewHandle;
@@ -76,6 +77,8 @@ pub struct NodeConfig {
     pub settings: Settings,
     /// Deliberate faults, for tests.
     pub faults: Faults,
+    /// A file that says where plans are to be held back; only tests name one.
+    pub hold_file: Option<PathBuf>,
 }
 
 /// Why a node did not start.
@@ -128,6 +131,7 @@ pub struct Node {
     database: Database,
     disk: Arc<DiskGuard>,
     alarms: Alarms,
+    copies: CopyControl,
     registration: watch::Receiver<RegistrationState>,
     summaries: Arc<ArcSwap<Vec<GroupSummary>>>,
     listener: Listener,
@@ -183,6 +187,8 @@ impl Node {
         let alarms = Alarms::default();
         let disk = Arc::new(DiskGuard::new(database.path(), config.disk_reserve_bytes));
         let (core, inputs) = CoreHandle::new();
+        let copies = CopyControl::new(core.clone());
+        let copy_threads = CopyThreads::spawn().map_err(StartError::Thread)?;
 
         let lease = config.settings.lease();
         let store = LocalStore {
@@ -204,7 +210,13 @@ impl Node {
             local: local.clone(),
             router: Arc::clone(&router),
             acceptor: acceptor.clone(),
-            snapshots: SnapshotSource::new(database.clone(), core.clone()),
+            snapshots: SnapshotSource::new(
+                database.clone(),
+                core.clone(),
+                copy_threads.clone(),
+                copies.watch(),
+                ChunkFault::new(config.faults.corrupt_chunks),
+            ),
             epochs,
         };
 
@@ -224,6 +236,9 @@ impl Node {
             groups: groups.clone(),
             peers: peers.clone(),
             alarms: alarms.clone(),
+            disk: Arc::clone(&disk),
+            copies: copies.clone(),
+            copy_threads,
         }
         .spawn()
         .map_err(StartError::Thread)?;
@@ -252,7 +267,15 @@ impl Node {
         let mut tasks = Tasks::default();
         tasks.spawn(registrar.run());
         tasks.spawn(keeper.run());
-        tasks.spawn(keep_house(core.clone(), Arc::clone(&disk), Arc::clone(&summaries)));
+        tasks.spawn(keep_house(
+            core.clone(),
+            Arc::clone(&router),
+            Arc::clone(&disk),
+            Arc::clone(&summaries),
+        ));
+        if let Some(file) = config.hold_file {
+            tasks.spawn(follow_hold(core.clone(), file));
+        }
         tracing::info!(node = %local.id(), peer_address = %listened, "the node runs");
         Ok(Self {
             local,
@@ -263,6 +286,7 @@ impl Node {
             database,
             disk,
             alarms,
+            copies,
             registration,
             summaries,
             listener,
@@ -275,6 +299,16 @@ impl Node {
     #[must_use]
     pub fn id(&self) -> NodeId {
         self.local.id()
+    }
+
+    /// Waits until the node has left the cluster for which it was started.
+    pub async fn departed(&self) {
+        let mut state = self.registration.clone();
+        let left = |state: &RegistrationState| matches!(state, RegistrationState::Departed { .. });
+        if state.wait_for(left).await.is_err() {
+            // The registrar ends with the node alone.
+            std::future::pending::<()>().await;
+        }
     }
 
     /// What the node says of itself now.
@@ -335,6 +369,12 @@ impl Node {
     #[must_use]
     pub fn disk(&self) -> &DiskGuard {
         &self.disk
+    }
+
+    /// Sets how much of the node copies may use.
+    #[must_use]
+    pub fn copies(&self) -> &CopyControl {
+        &self.copies
     }
 
     /// The way into the core, for orders that are nobody's request.
@@ -399,6 +439,7 @@ impl Node {
 /// Looks at disk and replicas from time to time.
 async fn keep_house(
     core: CoreHandle,
+    router: Arc<Router>,
     disk: Arc<DiskGuard>,
     summaries: Arc<ArcSwap<Vec<GroupSummary>>>,
 ) {
@@ -415,6 +456,24 @@ async fn keep_house(
         replicas.set(now.len() as f64);
         log_bytes.set(now.iter().map(|summary| summary.log_bytes).sum::<u64>() as f64);
         summaries.store(Arc::new(now));
+        core.hint(Event::Misrouted { per_mille: router.take_misrouted_per_mille() });
         tokio::time::sleep(HOUSEKEEPING).await;
+    }
+}
+
+/// How often the file is looked at that says where plans are held back.
+const HOLD_POLL: Duration = Duration::from_millis(20);
+
+/// Holds plans back where a test's file says, as long as it says so.
+async fn follow_hold(core: CoreHandle, file: PathBuf) {
+    let mut last = None;
+    loop {
+        let text = tokio::fs::read_to_string(&file).await.unwrap_or_default();
+        let hold = Hold::named(text.trim());
+        if hold != last {
+            core.deliver(Event::Hold(hold)).await;
+            last = hold;
+        }
+        tokio::time::sleep(HOLD_POLL).await;
     }
 }

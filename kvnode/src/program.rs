@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,14 +68,23 @@ impl Failure {
 /// Runs the program with the process's arguments.
 #[must_use]
 pub fn run() -> ExitCode {
-    run_with(std::env::args_os().collect(), Faults::NONE)
+    run_with(std::env::args_os().collect(), TestHooks::default())
 }
 
-/// Runs the program. Only tests ask for faults; no setting does.
+/// What only tests ask for; no setting does.
+#[derive(Clone, Debug, Default)]
+pub struct TestHooks {
+    /// Deliberate faults.
+    pub faults: Faults,
+    /// A file that says where plans are to be held back.
+    pub hold_file: Option<PathBuf>,
+}
+
+/// Runs the program with what tests ask for.
 #[must_use]
-pub fn run_with(arguments: Vec<OsString>, faults: Faults) -> ExitCode {
+pub fn run_with(arguments: Vec<OsString>, hooks: TestHooks) -> ExitCode {
     end_the_process_on_panic();
-    match invoke(arguments, faults) {
+    match invoke(arguments, hooks) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             let line = chain(&failure).replace('\n', " ");
@@ -86,7 +95,7 @@ pub fn run_with(arguments: Vec<OsString>, faults: Faults) -> ExitCode {
     }
 }
 
-fn invoke(arguments: Vec<OsString>, faults: Faults) -> Result<(), Failure> {
+fn invoke(arguments: Vec<OsString>, hooks: TestHooks) -> Result<(), Failure> {
     let environment = |name: &str| std::env::var_os(name);
     let read_file = |path: &Path| std::fs::read_to_string(path);
     match config::load(arguments, environment, read_file)? {
@@ -105,7 +114,7 @@ fn invoke(arguments: Vec<OsString>, faults: Faults) -> Result<(), Failure> {
             let runtime = builder
                 .build()
                 .map_err(|source| Failure::Runtime { rule: "cannot start the runtime", source })?;
-            let ended = runtime.block_on(Box::pin(serve_until_stopped(&config, faults)));
+            let ended = runtime.block_on(Box::pin(serve_until_stopped(&config, hooks)));
             // Blocking calls that are left over must not hold up the end.
             runtime.shutdown_background();
             ended
@@ -113,7 +122,7 @@ fn invoke(arguments: Vec<OsString>, faults: Faults) -> Result<(), Failure> {
     }
 }
 
-async fn serve_until_stopped(config: &Config, faults: Faults) -> Result<(), Failure> {
+async fn serve_until_stopped(config: &Config, hooks: TestHooks) -> Result<(), Failure> {
     let no_signals = |source| Failure::Runtime { rule: "cannot wait for signals", source };
     let mut terminate = signal(SignalKind::terminate()).map_err(no_signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(no_signals)?;
@@ -123,7 +132,7 @@ async fn serve_until_stopped(config: &Config, faults: Faults) -> Result<(), Fail
     let cannot_listen = |source| Failure::Listen { address, source };
     let listener = TcpListener::bind(address).await.map_err(cannot_listen)?;
     let listened = listener.local_addr().map_err(cannot_listen)?;
-    let node = Arc::new(Node::start(node_config(config, listened, faults)).await?);
+    let node = Arc::new(Node::start(node_config(config, listened, hooks)).await?);
 
     let (stop, stopping) = watch::channel(false);
     let backend = NodeBackend::new(Arc::clone(&node));
@@ -133,8 +142,10 @@ async fn serve_until_stopped(config: &Config, faults: Faults) -> Result<(), Fail
     let upkeep = tokio::spawn(keep_metrics(metrics));
     tracing::info!(client_address = %listened, "clients are served");
 
-    let name = either(&mut terminate, &mut interrupt).await;
-    tracing::info!(signal = name, "stopping");
+    tokio::select! {
+        name = either(&mut terminate, &mut interrupt) => tracing::info!(signal = name, "stopping"),
+        () = node.departed() => tracing::info!("stopping: this node has left its cluster"),
+    }
     let orderly = async {
         // Leaderships leave while requests under way end; both take their time.
         stop.send_replace(true);
@@ -157,7 +168,8 @@ async fn serve_until_stopped(config: &Config, faults: Faults) -> Result<(), Fail
     Ok(())
 }
 
-fn node_config(config: &Config, listened: std::net::SocketAddr, faults: Faults) -> NodeConfig {
+fn node_config(config: &Config, listened: std::net::SocketAddr, hooks: TestHooks) -> NodeConfig {
+    let TestHooks { faults, hold_file } = hooks;
     let text = |address: &HostPort| address.as_str().to_owned();
     let advertised = config.advertise_client_addr.as_ref().map(text);
     NodeConfig {
@@ -174,6 +186,7 @@ fn node_config(config: &Config, listened: std::net::SocketAddr, faults: Faults) 
         storage: config.storage_settings(),
         settings: config.core_settings(),
         faults,
+        hold_file,
     }
 }
 

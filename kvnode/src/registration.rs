@@ -33,6 +33,11 @@ pub enum RegistrationState {
         /// The epoch in which that was seen.
         epoch: Epoch,
     },
+    /// The node has left the cluster: it holds nothing any more and is about to stop.
+    Departed {
+        /// Whether it was given up with its data.
+        is_lost: bool,
+    },
     /// The cluster refused this node; it is asked again, since a name may become free.
     Refused(ClusterRefusal),
 }
@@ -53,16 +58,20 @@ impl Registrar {
     pub async fn run(self) {
         let mut changes = self.local.view().changes();
         let mut pause = PAUSE_FIRST;
+        let mut was_member = false;
         loop {
             changes.borrow_and_update();
-            let next = match self.standing() {
+            let next = match self.standing(was_member) {
                 RegistrationState::Asking => self.ask().await,
                 settled => settled,
             };
             let settled = match &next {
-                RegistrationState::Waiting | RegistrationState::Registered { .. } => true,
+                RegistrationState::Waiting
+                | RegistrationState::Registered { .. }
+                | RegistrationState::Departed { .. } => true,
                 RegistrationState::Asking | RegistrationState::Refused(_) => false,
             };
+            was_member |= matches!(next, RegistrationState::Registered { .. });
             self.note(next);
             if settled {
                 pause = PAUSE_FIRST;
@@ -78,12 +87,20 @@ impl Registrar {
     }
 
     /// What follows from the view in force.
-    fn standing(&self) -> RegistrationState {
+    ///
+    /// A node that was in the directory while this process ran, and is no longer, has left. One that
+    /// starts after it has left asks to be let in again.
+    fn standing(&self, was_member: bool) -> RegistrationState {
         let local = &self.local;
         local.view().with(|view| match view {
             None if self.seeds.is_empty() => RegistrationState::Waiting,
             None => RegistrationState::Asking,
             Some(view) => {
+                if let Some(departure) = view.state.departed.get(&local.id())
+                    && was_member
+                {
+                    return RegistrationState::Departed { is_lost: departure.is_lost };
+                }
                 let line = view.node(local.id()).map(|record| &record.registration);
                 match line == Some(local.registration()) {
                     true => RegistrationState::Registered { epoch: view.epoch() },
@@ -103,6 +120,9 @@ impl Registrar {
                 RegistrationState::Asking => tracing::info!("asking to be registered"),
                 RegistrationState::Registered { epoch } => {
                     tracing::info!(%epoch, "registered");
+                }
+                RegistrationState::Departed { is_lost } => {
+                    tracing::info!(is_lost, "this node has left the cluster");
                 }
                 RegistrationState::Refused(refusal) => {
                     tracing::error!(%refusal, "the cluster refuses to register this node");
@@ -141,7 +161,7 @@ impl Registrar {
                     if let Err(refusal) = self.acceptor.accept(*state).await {
                         tracing::error!(%seed, %refusal, "cannot belong to the seed's cluster");
                     }
-                    return self.standing();
+                    return self.standing(false);
                 }
                 Ok((_, PeerAnswer::Refused(PeerRefusal::Cluster(refusal)))) => {
                     return RegistrationState::Refused(refusal);

@@ -16,8 +16,8 @@ use tokio::time::timeout;
 use crate::clock;
 use crate::founding::Acceptor;
 use crate::identity::LocalNode;
+use crate::migrate::SnapshotSource;
 use crate::router::{RequestError, Router};
-use crate::snapshots::SnapshotSource;
 use crate::transport::{Answerer, Identity, PeerAnswer, PeerRefusal, PeerRequest, PeerService};
 use crate::view_keeper::EpochWatch;
 

@@ -1,5 +1,6 @@
 //! Many seeds, each of which picks its weather; faults that must be noticed; stories.
 
+mod copies;
 mod disks;
 mod faults;
 mod leadership;

@@ -15,6 +15,7 @@
 mod any_node;
 mod disk_stall;
 mod garbage;
+mod kill_matrix;
 mod leader_killed;
 mod leaving;
 mod linearizable;
@@ -22,6 +23,7 @@ mod power_off;
 mod races;
 mod requests;
 mod returning;
+mod scaling;
 mod starting;
 mod uninitialised;
 mod wiped;

@@ -116,6 +116,20 @@ impl Client {
         self.json(Method::GET, STATUS_PATH, Target::Any, None::<&()>).await
     }
 
+    /// Asks any node a question of `/v1/admin`.
+    pub async fn ask<Answer: DeserializeOwned>(&self, path: &str) -> Result<Answer, ClientError> {
+        self.json(Method::GET, path, Target::Any, None::<&()>).await
+    }
+
+    /// Gives any node an order of `/v1/admin`; it is not repeated unless it surely was not carried out.
+    pub async fn order<Answer: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<Answer, ClientError> {
+        self.json(Method::POST, path, Target::Any, Some(body)).await
+    }
+
     /// Founds the cluster.
     pub async fn init(&self, request: &InitRequest) -> Result<InitAnswer, ClientError> {
         self.json(Method::POST, INIT_PATH, Target::Any, Some(request)).await

@@ -271,9 +271,11 @@ impl<R> Replica<R> {
     pub(super) fn tend_copies(&mut self, turn: &mut Turn<'_, R>) {
         if !self.is_leader() {
             self.snapshots.copies.copies.clear();
+            self.snapshots.offers.leads_since = None;
             self.publish_wishes(turn.now);
             return;
         }
+        self.snapshots.offers.leads_since.get_or_insert(turn.now);
         let tracked: Vec<Tracked> = self.tracked();
         let known = |replica: &ReplicaId| tracked.iter().any(|it| it.replica == *replica);
         self.snapshots.copies.copies.retain(|replica, _| known(replica));

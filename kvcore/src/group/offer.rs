@@ -21,6 +21,9 @@ use crate::time::Time;
 /// An offered snapshot that nobody takes is dropped after this many stall times.
 const OFFER_STALLS_MAX: u32 = 6;
 
+/// Ticks for which a new leader builds no snapshot.
+const LISTEN_TICKS: u32 = 3;
+
 /// Snapshots of one group on offer: a follower that was added later needs one of its own, and each
 /// takes the disk space of the partition.
 const OFFERS_MAX: usize = 3;
@@ -32,6 +35,8 @@ pub(super) struct Offers {
     /// Builds that failed since the last one that did not, and when the next one may begin.
     build_failures: u32,
     build_not_before: Time,
+    /// Since when this replica leads, as of the last tick.
+    pub leads_since: Option<Time>,
     files: Vec<Offer>,
     /// When group 0's snapshot was last made; it lives in memory.
     cluster_made: Time,
@@ -42,6 +47,15 @@ struct Offer {
     manifest: SnapshotManifest,
     snapshot: Snapshot,
     used: Time,
+}
+
+impl Offers {
+    /// Whether followers have had time to say that they take a snapshot already: they do when they
+    /// find a new leader, and a build for nothing costs as much as one that is needed.
+    fn has_listened<R>(&self, turn: &Turn<'_, R>) -> bool {
+        self.leads_since
+            .is_some_and(|since| turn.now.since(since) >= turn.settings.tick * LISTEN_TICKS)
+    }
 }
 
 impl Offer {
@@ -65,6 +79,7 @@ impl<R> Replica<R> {
         if !self.log().take_wanted_snapshot()
             || offers.building
             || turn.now < offers.build_not_before
+            || !offers.has_listened(turn)
         {
             return;
         }

@@ -217,8 +217,14 @@ impl<R> Replica<R> {
             let to = self.leader_node().or_else(|| self.node_of(offerer));
             if let Some(to) = to {
                 let (group, replica) = (self.group, self.id);
-                let message = PeerMessage::SnapshotFailed { group, replica, reason };
+                let message =
+                    PeerMessage::SnapshotFailed { group, replica, reason: reason.clone() };
                 turn.effects.push(Effect::Send { to, message });
+            }
+            if let CopyFailure::Storage(_) = reason {
+                // Nothing is known of what is there.
+                self.sweep(generation, turn);
+                return;
             }
             let manifest = incoming.manifest;
             self.snapshots.partial = Some(Partial { manifest, generation, since: turn.now });

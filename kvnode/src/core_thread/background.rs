@@ -1,8 +1,9 @@
 //! Threads for the work of the core that may wait for the disk: reading logs on one, snapshots and
-//! sweeps on another, so that a follower that lags does not wait behind a copy.
+//! sweeps on another, digests on a third, so that a follower that lags does not wait behind a copy,
+//! nor a verification behind a sweep. All but the first run at low priority.
 //!
-//! The queues need no bound of their own: the core has at most one fetch and one build under way for
-//! each group, and one sweep for each generation that ends.
+//! The queues need no bound of their own: the core has at most one fetch, one build and one digest
+//! under way for each group, and one sweep for each generation that ends.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -19,15 +20,33 @@ use placement::{NodeId, PartitionBits, PartitionId};
 use super::effects::Alarms;
 use super::handle::CoreHandle;
 use crate::fatal::{AbortOnPanic, store_failed};
-use crate::storage::{Database, ReadPoint, chain};
+use crate::migrate::lower_priority;
+use crate::storage::{Database, DiskGuard, ReadPoint, chain};
 
 /// Work that may wait for the disk.
 #[derive(Debug)]
 pub(super) enum Job {
-    FetchEntries { group: GroupId, low: LogIndex, high: LogIndex, bytes_max: u64 },
-    BuildSnapshot { group: GroupId },
-    DropSnapshot { manifest: SnapshotManifest },
-    SweepGeneration { partition: PartitionId, generation: Generation },
+    FetchEntries {
+        group: GroupId,
+        low: LogIndex,
+        high: LogIndex,
+        bytes_max: u64,
+    },
+    BuildSnapshot {
+        group: GroupId,
+    },
+    DropSnapshot {
+        manifest: SnapshotManifest,
+    },
+    SweepGeneration {
+        partition: PartitionId,
+        generation: Generation,
+    },
+    ReclaimLog {
+        group: GroupId,
+    },
+    /// What the start of the node found to be of no use.
+    ReclaimDeleted,
     ComputeDigest(Box<WantedDigest>),
 }
 
@@ -49,16 +68,29 @@ pub(super) struct Background {
     stopping: Arc<AtomicBool>,
     log: Lane,
     bulk: Lane,
+    verify: Lane,
 }
 
 /// What the threads work with.
-#[derive(Clone)]
-struct Workshop {
-    node: NodeId,
-    database: Database,
-    core: CoreHandle,
-    alarms: Alarms,
-    stopping: Arc<AtomicBool>,
+#[derive(Clone, Debug)]
+pub(super) struct Workshop {
+    pub node: NodeId,
+    pub database: Database,
+    pub core: CoreHandle,
+    pub alarms: Alarms,
+    pub disk: Arc<DiskGuard>,
+    /// A fault of tests: digests say that one sub-range differs.
+    pub corrupt_digest: bool,
+    pub stopping: Arc<AtomicBool>,
+}
+
+/// The sub-range in which a corrupted digest differs.
+const CORRUPTED_SUB_RANGE: usize = 7;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Priority {
+    Normal,
+    Low,
 }
 
 #[derive(Debug)]
@@ -68,34 +100,24 @@ struct Lane {
 }
 
 impl Background {
-    pub fn spawn(
-        node: NodeId,
-        database: &Database,
-        core: &CoreHandle,
-        alarms: &Alarms,
-    ) -> std::io::Result<Self> {
-        let stopping = Arc::<AtomicBool>::default();
-        let workshop = Workshop {
-            node,
-            database: database.clone(),
-            core: core.clone(),
-            alarms: alarms.clone(),
-            stopping: Arc::clone(&stopping),
-        };
-        let log = Lane::spawn("log-reader", workshop.clone())?;
-        let bulk = Lane::spawn("bulk", workshop)?;
-        Ok(Self { stopping, log, bulk })
+    pub fn spawn(workshop: Workshop) -> std::io::Result<Self> {
+        let stopping = Arc::clone(&workshop.stopping);
+        let log = Lane::spawn("log-reader", Priority::Normal, workshop.clone())?;
+        let verify = Lane::spawn("verify", Priority::Low, workshop.clone())?;
+        let bulk = Lane::spawn("bulk", Priority::Low, workshop)?;
+        bulk.start(Job::ReclaimDeleted);
+        Ok(Self { stopping, log, bulk, verify })
     }
 
     pub fn start(&self, job: Job) {
         match &job {
             Job::FetchEntries { .. } => self.log.start(job),
+            Job::ComputeDigest(_) => self.verify.start(job),
             Job::BuildSnapshot { .. }
             | Job::DropSnapshot { .. }
             | Job::SweepGeneration { .. }
-            | Job::ComputeDigest(_) => {
-                self.bulk.start(job);
-            }
+            | Job::ReclaimLog { .. }
+            | Job::ReclaimDeleted => self.bulk.start(job),
         }
     }
 }
@@ -107,11 +129,15 @@ impl Drop for Background {
 }
 
 impl Lane {
-    fn spawn(name: &str, workshop: Workshop) -> std::io::Result<Self> {
+    fn spawn(name: &str, priority: Priority, workshop: Workshop) -> std::io::Result<Self> {
         let (jobs, receiver) = unbounded();
-        let thread = std::thread::Builder::new()
-            .name(name.to_owned())
-            .spawn(move || workshop.work(&receiver))?;
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+            let _abort = AbortOnPanic("a background thread");
+            if priority == Priority::Low {
+                lower_priority();
+            }
+            workshop.work(&receiver);
+        })?;
         Ok(Self { jobs: Some(jobs), thread: Some(thread) })
     }
 
@@ -134,7 +160,6 @@ impl Drop for Lane {
 
 impl Workshop {
     fn work(&self, jobs: &Receiver<Job>) {
-        let _abort = AbortOnPanic("a background thread");
         for job in jobs {
             if self.stopping.load(Ordering::Relaxed) {
                 continue;
@@ -161,6 +186,10 @@ impl Workshop {
                 }
             }
             Job::ComputeDigest(wanted) => self.digest(&wanted),
+            Job::ReclaimLog { group } => self.database.reclaim_log(group),
+            Job::ReclaimDeleted => {
+                self.database.reclaim_deleted(|| !self.stopping.load(Ordering::Relaxed));
+            }
             Job::SweepGeneration { partition, generation } => {
                 if let Err(error) = self.database.sweep_generation(partition, generation) {
                     tracing::warn!(%partition, %generation, %error, "cannot sweep old data yet");
@@ -175,6 +204,9 @@ impl Workshop {
         let WantedDigest { group, index, partition, generation, ref state, bits, ref point } =
             *wanted;
         let digest = match point.partition_digest(partition, generation, state, bits) {
+            Ok(digest) if self.corrupt_digest => {
+                Some(digest.with_a_difference_in(CORRUPTED_SUB_RANGE))
+            }
             Ok(digest) => Some(digest),
             Err(error) => {
                 self.alarms.raise(Alarm::UnreadableData { group, reason: chain(&error) });
@@ -185,6 +217,10 @@ impl Workshop {
     }
 
     fn build(&self, group: GroupId) -> Option<BuiltSnapshot> {
+        if !self.disk.has_room_for(self.bytes_of(group)).unwrap_or(true) {
+            tracing::warn!(%group, "the disk has no room for a snapshot");
+            return None;
+        }
         let mut pace = |_bytes| match self.stopping.load(Ordering::Relaxed) {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
@@ -196,5 +232,12 @@ impl Workshop {
                 None
             }
         }
+    }
+
+    /// Bytes of a replica's data on disk, roughly; 0 if that cannot be seen.
+    fn bytes_of(&self, group: GroupId) -> u64 {
+        let Some(partition) = group.partition() else { return 0 };
+        let Ok(Some((record, _))) = self.database.read_point().replica(group) else { return 0 };
+        self.database.partition_stats(partition, record.generation).bytes_on_disk
     }
 }

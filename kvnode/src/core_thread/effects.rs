@@ -6,9 +6,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use kvcore::Effect;
 use kvcore::event::Alarm;
 use kvcore::message::PeerMessage;
+use kvcore::{Effect, GroupId};
 use metrics::counter;
 use placement::NodeId;
 
@@ -16,7 +16,7 @@ use super::background::{Background, Job, WantedDigest};
 use super::reply::ReplyTo;
 use crate::clock;
 use crate::groups::GroupWriter;
-use crate::snapshots::SnapshotReceiver;
+use crate::migrate::{CopyControl, CopyLimits, SnapshotReceiver};
 use crate::storage::{Database, SyncThread};
 use crate::transport::Peers;
 use crate::view::ViewHandle;
@@ -60,6 +60,7 @@ pub(super) struct Executor {
     pub background: Background,
     pub snapshots: SnapshotReceiver,
     pub alarms: Alarms,
+    pub copies: CopyControl,
     pub database: Database,
     /// Messages of the turn, by receiver: they leave together. Receivers stay, their lists go.
     pub outgoing: HashMap<NodeId, Vec<PeerMessage>>,
@@ -98,6 +99,7 @@ impl Executor {
                 self.snapshots.receive(group, manifest, generation);
             }
             Effect::SweepGeneration { partition, generation } => {
+                self.snapshots.cancel(GroupId::of_partition(partition), generation);
                 self.background.start(Job::SweepGeneration { partition, generation });
             }
             Effect::ComputeDigest { group, index, generation, state } => {
@@ -112,11 +114,21 @@ impl Executor {
             Effect::ReplicaCreated { group, gate } => {
                 self.groups.replica_created(group, gate, clock::now());
             }
-            Effect::ReplicaRemoved { group } => self.groups.replica_removed(group),
+            Effect::ReplicaRemoved { group } => {
+                self.groups.replica_removed(group);
+                self.background.start(Job::ReclaimLog { group });
+            }
             Effect::LeaderChanged { group, leader, here } => {
                 self.groups.leader_changed(group, leader, here);
             }
-            Effect::ViewChanged(state) => self.view.publish(state),
+            Effect::ViewChanged(state) => {
+                let limits = state.settings.copy;
+                self.copies.set(CopyLimits {
+                    bytes_per_second: limits.bytes_per_second,
+                    copies_at_a_time: limits.moves_per_node,
+                });
+                self.view.publish(state);
+            }
             Effect::Alarm(alarm) => self.alarms.raise(alarm),
         }
     }

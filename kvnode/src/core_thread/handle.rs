@@ -165,6 +165,8 @@ fn into_reply(event: Event<ReplyTo>) -> Option<ReplyTo> {
         | Event::RetryCopies
         | Event::DigestComputed { .. }
         | Event::AdoptView(_)
-        | Event::HandOver => None,
+        | Event::HandOver
+        | Event::Misrouted { .. }
+        | Event::Hold(_) => None,
     }
 }

@@ -20,12 +20,12 @@ use tokio::sync::oneshot;
 use crate::clock;
 use crate::fatal::{AbortOnPanic, store_failed};
 use crate::groups::{GroupTable, GroupWriter};
-use crate::snapshots::SnapshotReceiver;
-use crate::storage::{Database, StoreHandle, SyncThread};
+use crate::migrate::{CopyControl, CopyThreads, ReceiverParts, SnapshotReceiver};
+use crate::storage::{Database, DiskGuard, StoreHandle, SyncThread};
 use crate::transport::Peers;
 use crate::view::ViewHandle;
 
-use background::Background;
+use background::{Background, Workshop};
 use effects::Executor;
 
 pub use effects::Alarms;
@@ -47,6 +47,9 @@ pub(crate) struct CoreThread {
     pub groups: GroupTable,
     pub peers: Peers,
     pub alarms: Alarms,
+    pub disk: Arc<DiskGuard>,
+    pub copies: CopyControl,
+    pub copy_threads: CopyThreads,
 }
 
 impl CoreThread {
@@ -56,7 +59,8 @@ impl CoreThread {
     /// # Errors
     /// When the system starts no thread.
     pub fn spawn(self) -> std::io::Result<(JoinHandle<()>, oneshot::Receiver<()>)> {
-        let Self { config, boot, database, handle, inputs, view, groups, peers, alarms } = self;
+        let Self { config, boot, database, handle, inputs, view, groups, peers, alarms, .. } = self;
+        let Self { disk, copies, copy_threads: threads, .. } = self;
         // A node that stopped between accepting a cluster and creating its replicas has accepted a
         // view and none in force: the core is given it again, before any message.
         let accepted = match &boot.view {
@@ -70,11 +74,29 @@ impl CoreThread {
         let executor = Executor {
             view,
             groups: GroupWriter::new(groups),
-            background: Background::spawn(config.node, &database, &handle, &alarms)?,
-            snapshots: SnapshotReceiver::new(peers.clone(), database.clone(), handle.clone()),
+            background: Background::spawn(Workshop {
+                node: config.node,
+                database: database.clone(),
+                core: handle.clone(),
+                alarms: alarms.clone(),
+                disk: Arc::clone(&disk),
+                corrupt_digest: config.faults.corrupt_digest,
+                stopping: Arc::default(),
+            })?,
+            snapshots: SnapshotReceiver::new(
+                ReceiverParts {
+                    peers: peers.clone(),
+                    database: database.clone(),
+                    core: handle.clone(),
+                    threads,
+                    disk,
+                },
+                copies.watch(),
+            ),
             peers,
             sync,
             alarms,
+            copies,
             database: database.clone(),
             outgoing: HashMap::new(),
         };

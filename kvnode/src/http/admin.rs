@@ -95,7 +95,7 @@ fn founding_options(request: &InitRequest) -> Result<FoundingOptions, Refusal> {
 }
 
 /// Reads the body as JSON of one type.
-async fn read_json<T: DeserializeOwned, B: Backend>(
+pub(super) async fn read_json<T: DeserializeOwned, B: Backend>(
     app: &App<B>,
     head: &Parts,
     body: &mut RequestBody,

@@ -25,7 +25,7 @@ use super::problem::{RETRY_AFTER_SECONDS, not_implemented, refuse};
 use super::ring::RenderedRing;
 use super::route::{Route, Verb};
 use super::values::decimal;
-use super::{admin, kv, openapi, probes, ring};
+use super::{admin, kv, openapi, plans, probes, ring};
 use crate::metrics::{Metrics, RouteClass};
 
 /// The body of every answer.
@@ -185,6 +185,14 @@ async fn dispatch<B: Backend>(
         Route::AdminRing => admin::ring_history(app, head),
         Route::AdminInit => Box::pin(admin::init(app, head, body)).await,
         Route::AdminTransfer => Box::pin(admin::transfer(app, head, body)).await,
+        Route::Plan => Box::pin(plans::draft(app, head)).await,
+        Route::PlanStage => Box::pin(plans::stage(app, head, body)).await,
+        Route::PlanClear => Box::pin(plans::clear(app, head)).await,
+        Route::PlanApply => Box::pin(plans::apply(app, head, body)).await,
+        Route::Migrations => plans::migrations(app, head),
+        Route::Why => plans::why(app, head),
+        Route::PlanOrder => Box::pin(plans::order(app, head, body)).await,
+        Route::Settings => Box::pin(plans::settings(app, head, body, verb)).await,
         Route::Scan => Err(not_implemented("listing keys")),
         Route::Batch => Err(not_implemented("batches")),
         Route::Watch => Err(not_implemented("watching for changes")),
@@ -214,7 +222,15 @@ fn class_of(route: Option<Route<'_>>) -> RouteClass {
             | Route::AdminInit
             | Route::AdminStatus
             | Route::AdminTransfer
-            | Route::AdminRing,
+            | Route::AdminRing
+            | Route::Plan
+            | Route::PlanStage
+            | Route::PlanClear
+            | Route::PlanApply
+            | Route::Migrations
+            | Route::Why
+            | Route::PlanOrder
+            | Route::Settings,
         ) => RouteClass::Admin,
         Some(Route::Live | Route::Ready | Route::Version | Route::Metrics | Route::OpenApi)
         | None => RouteClass::Other,

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use kvapi::NodeInfo;
 use kvapi::admin::{Alarm, GroupZeroStatus};
+use kvcore::cluster::{ClusterCommand, ClusterOutcome};
 use kvcore::store::{Command, Record, WriteOutcome};
 use placement::{Epoch, NodeName, PartitionId};
 use thiserror::Error;
@@ -112,6 +113,13 @@ pub trait Backend: Send + Sync + 'static {
         founders: Vec<String>,
         options: FoundingOptions,
     ) -> impl Future<Output = Result<Founded, InitError>> + Send;
+
+    /// Has group 0 execute a command.
+    fn cluster(
+        &self,
+        command: ClusterCommand,
+        deadline: Instant,
+    ) -> impl Future<Output = Result<ClusterOutcome, RequestError>> + Send;
 
     /// Moves the leadership of a partition; returns once the node leads.
     fn transfer(

@@ -113,7 +113,9 @@ async fn put<B: Backend>(
             answer
         }
         WriteOutcome::ConditionFailed(current) => condition_failed(app, current, &origin),
-        WriteOutcome::Deleted(_) | WriteOutcome::Truncate(_) => return Err(nonsense(outcome)),
+        WriteOutcome::Deleted(_) | WriteOutcome::Truncate(_) | WriteOutcome::Verify => {
+            return Err(nonsense(outcome));
+        }
     };
     name_origin(app, answer.headers_mut(), &origin);
     Ok(answer)
@@ -129,7 +131,9 @@ async fn delete<B: Backend>(app: &App<B>, head: &Parts, key: Bytes) -> Result<An
     let mut answer = match outcome {
         WriteOutcome::Deleted(_) => empty(StatusCode::NO_CONTENT),
         WriteOutcome::ConditionFailed(current) => condition_failed(app, current, &origin),
-        WriteOutcome::Put(_) | WriteOutcome::Truncate(_) => return Err(nonsense(outcome)),
+        WriteOutcome::Put(_) | WriteOutcome::Truncate(_) | WriteOutcome::Verify => {
+            return Err(nonsense(outcome));
+        }
     };
     name_origin(app, answer.headers_mut(), &origin);
     Ok(answer)

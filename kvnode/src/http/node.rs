@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use kvapi::admin::{Alarm, GroupZeroStatus, NodeInfo, NodeStage, ReplicaInfo, ReplicaRole};
 use kvcore::GroupId;
+use kvcore::cluster::{ClusterCommand, ClusterOutcome};
 use kvcore::group::{GroupSummary, Role};
 use kvcore::store::{Command, Record, WriteOutcome};
 use placement::{Epoch, NodeId, NodeName, PartitionId};
@@ -114,6 +115,14 @@ impl Backend for NodeBackend {
         self.node.router().read(key, consistency, options).await
     }
 
+    async fn cluster(
+        &self,
+        command: ClusterCommand,
+        deadline: Instant,
+    ) -> Result<ClusterOutcome, RequestError> {
+        self.node.router().cluster(command, deadline).await
+    }
+
     async fn wait_for_epoch(&self, after: Epoch, timeout: Duration) -> Option<Arc<View>> {
         self.node.router().wait_for_epoch(after, timeout).await
     }
@@ -151,6 +160,7 @@ impl Backend for NodeBackend {
             data_bytes: data_bytes(&self.node, &summaries).await,
             disk_ok: self.node.disk().state() == DiskState::Ok,
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            unix_ms: crate::clock::wall_ms(),
             alarms: self.alarms(&info),
         }
     }
@@ -194,9 +204,10 @@ fn stage(info: &node::NodeInfo, view: Option<&View>) -> NodeStage {
         _ if owns => NodeStage::Member,
         RegistrationState::Registered { epoch: _ } => NodeStage::Spare,
         RegistrationState::Waiting if info.cluster.is_none() => NodeStage::Uninitialised,
-        RegistrationState::Waiting | RegistrationState::Asking | RegistrationState::Refused(_) => {
-            NodeStage::Registering
-        }
+        RegistrationState::Waiting
+        | RegistrationState::Asking
+        | RegistrationState::Departed { .. }
+        | RegistrationState::Refused(_) => NodeStage::Registering,
     }
 }
 

@@ -6,6 +6,10 @@
 use http::Method;
 use kvapi::admin::{INIT_PATH, NODE_PATH, RING_HISTORY_PATH, STATUS_PATH, TRANSFER_PATH};
 use kvapi::client::RING_PATH;
+use kvapi::plans::{
+    MIGRATIONS_PATH, ORDER_PATH, PLAN_APPLY_PATH, PLAN_CLEAR_PATH, PLAN_PATH, PLAN_STAGE_PATH,
+    SETTINGS_PATH, WHY_PATH,
+};
 use kvapi::{KeyCall, KeyPath};
 
 /// A path of the API.
@@ -43,6 +47,22 @@ pub enum Route<'a> {
     AdminTransfer,
     /// `/v1/admin/ring`: the rings that were.
     AdminRing,
+    /// `/v1/admin/plan`: the draft and what it leads to.
+    Plan,
+    /// `/v1/admin/plan/stage`: add to the draft.
+    PlanStage,
+    /// `/v1/admin/plan/clear`: forget the draft.
+    PlanClear,
+    /// `/v1/admin/plan/apply`: make a plan of it.
+    PlanApply,
+    /// `/v1/admin/migrations`: the plans on record.
+    Migrations,
+    /// `/v1/admin/migrations/why`: what a move waits for.
+    Why,
+    /// `/v1/admin/migrations/order`: pause, resume, cancel, roll back or finish a plan.
+    PlanOrder,
+    /// `/v1/admin/settings`: what operators may set.
+    Settings,
 }
 
 /// What is to be done at a route. `HEAD` is `Get` without the body.
@@ -83,6 +103,7 @@ pub struct Verbs {
 
 const READ: Verbs = Verbs { verbs: &[Verb::Get], allow: "GET, HEAD" };
 const ORDER: Verbs = Verbs { verbs: &[Verb::Post], allow: "POST" };
+const CHANGE: Verbs = Verbs { verbs: &[Verb::Get, Verb::Post], allow: "GET, HEAD, POST" };
 const RECORD: Verbs =
     Verbs { verbs: &[Verb::Get, Verb::Put, Verb::Delete], allow: "GET, HEAD, PUT, DELETE" };
 
@@ -100,7 +121,7 @@ impl<'a> Route<'a> {
     }
 
     /// The routes without a key, with their paths.
-    pub const FIXED: [(&'static str, Self); 14] = [
+    pub const FIXED: [(&'static str, Self); 22] = [
         (RING_PATH, Self::Ring),
         ("/livez", Self::Live),
         ("/readyz", Self::Ready),
@@ -112,6 +133,14 @@ impl<'a> Route<'a> {
         (STATUS_PATH, Self::AdminStatus),
         (TRANSFER_PATH, Self::AdminTransfer),
         (RING_HISTORY_PATH, Self::AdminRing),
+        (PLAN_PATH, Self::Plan),
+        (PLAN_STAGE_PATH, Self::PlanStage),
+        (PLAN_CLEAR_PATH, Self::PlanClear),
+        (PLAN_APPLY_PATH, Self::PlanApply),
+        (MIGRATIONS_PATH, Self::Migrations),
+        (WHY_PATH, Self::Why),
+        (ORDER_PATH, Self::PlanOrder),
+        (SETTINGS_PATH, Self::Settings),
         ("/v1/kv", Self::Scan),
         ("/v1/batch", Self::Batch),
         ("/v1/watch", Self::Watch),
@@ -122,7 +151,14 @@ impl<'a> Route<'a> {
     pub fn verbs(&self) -> Verbs {
         match self {
             Self::Key(_) => RECORD,
-            Self::Batch | Self::AdminInit | Self::AdminTransfer => ORDER,
+            Self::Batch
+            | Self::AdminInit
+            | Self::AdminTransfer
+            | Self::PlanStage
+            | Self::PlanClear
+            | Self::PlanApply
+            | Self::PlanOrder => ORDER,
+            Self::Settings => CHANGE,
             Self::Locate(_)
             | Self::Scan
             | Self::Watch
@@ -134,7 +170,10 @@ impl<'a> Route<'a> {
             | Self::OpenApi
             | Self::AdminNode
             | Self::AdminStatus
-            | Self::AdminRing => READ,
+            | Self::AdminRing
+            | Self::Plan
+            | Self::Migrations
+            | Self::Why => READ,
         }
     }
 }

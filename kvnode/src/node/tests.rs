@@ -1,5 +1,7 @@
 //! Whole nodes in one process, over loopback sockets and real directories.
 
+mod plans;
+
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -10,6 +12,7 @@ use placement::{NodeName, PartitionBits, ReplicationFactor, TokenPolicy, Weight,
 use tempfile::TempDir;
 
 use super::{Node, NodeConfig};
+use crate::clock;
 use crate::founding::{FoundingOptions, FoundingStart, InitError};
 use crate::registration::RegistrationState;
 use crate::router::{Consistency, RequestError, RequestOptions};
@@ -52,6 +55,7 @@ fn config(name: &str, dir: &Path) -> NodeConfig {
         },
         settings: Settings::default(),
         faults: Faults::NONE,
+        hold_file: None,
     }
 }
 

@@ -34,6 +34,6 @@ pub(super) fn check_command(
             check_key(key)?;
             Ok(Some(key))
         }
-        Command::Truncate { .. } => Ok(None),
+        Command::Truncate { .. } | Command::Verify => Ok(None),
     }
 }

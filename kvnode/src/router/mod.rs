@@ -9,6 +9,7 @@ mod error;
 mod hints;
 mod limits;
 mod local;
+mod misroutes;
 mod route;
 
 #[cfg(test)]
@@ -31,6 +32,7 @@ use crate::view::View;
 
 use hints::LeaderHints;
 use limits::{check_command, check_key};
+use misroutes::RouteCounts;
 
 pub use error::{Outcome, RequestError};
 pub(crate) use local::{LocalStore, ReadCounters};
@@ -86,11 +88,12 @@ pub struct Router {
     store: LocalStore,
     peers: Peers,
     hints: LeaderHints,
+    routed: RouteCounts,
 }
 
 impl Router {
     pub(crate) fn new(node: LocalNode, store: LocalStore, peers: Peers) -> Self {
-        Self { node, store, peers, hints: LeaderHints::default() }
+        Self { node, store, peers, hints: LeaderHints::default(), routed: RouteCounts::default() }
     }
 
     /// Executes a command of a client.
@@ -252,6 +255,11 @@ impl Router {
             reasons.push(format!("{more} more groups"));
         }
         if reasons.is_empty() { Ok(()) } else { Err(reasons) }
+    }
+
+    /// How the requests that were routed since the last call found their way.
+    pub(crate) fn take_misrouted_per_mille(&self) -> u32 {
+        self.routed.take_per_mille()
     }
 
     /// Executes nothing here any more; requests still go to other nodes.

@@ -68,6 +68,7 @@ impl Router {
                 Ok(PeerAnswer::Refused(refusal)) => self.after_refusal(group, &request, refusal),
                 Ok(answer) => {
                     self.note_leader(group, Some(to));
+                    self.routed.note(asked.len());
                     return Ok((answer, to));
                 }
                 Err(error) => after_failure(&request, error),
@@ -136,6 +137,7 @@ impl Router {
             | PeerRefusal::Expired
             | PeerRefusal::ShuttingDown
             | PeerRefusal::NotNow
+            | PeerRefusal::CopyBudget
             | PeerRefusal::OtherCluster { .. } => Next::Ask(None),
             PeerRefusal::OutcomeUnknown => after_unknown(request),
             PeerRefusal::Overloaded => Next::Give(RequestError::Overloaded),

@@ -1,10 +1,13 @@
 //! What the node finds on its disk, and what it clears away, when it starts.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use kvcore::cluster::ClusterState;
-use kvcore::storage::{Boot, BootReplica, Progress, ReplicaRecord};
+use kvcore::event::BuiltSnapshot;
+use kvcore::storage::{Boot, BootReplica, PartialCopy, Progress, ReplicaRecord};
 use kvcore::{Generation, GroupId, LogIndex, ReplicaId};
 use placement::PartitionId;
 use raft::eraftpb::Entry;
@@ -15,6 +18,7 @@ use super::database::Database;
 use super::error::StorageError;
 use super::keys::{self, Family, MetaKey};
 use super::read_point::scan_options;
+use super::snapshot::{self, Header, SnapshotFile};
 
 #[derive(Default)]
 struct Meta {
@@ -62,11 +66,80 @@ pub(super) fn collect(database: &Database) -> Result<Boot, StorageError> {
         for generation in list {
             if current.get(&partition) != Some(&generation) {
                 tracing::info!(%partition, %generation, "sweeping data that is not current");
-                database.delete_generation(partition, generation)?;
+                database.delete_generation_first(partition, generation)?;
             }
         }
     }
+    for (group, _) in &boot.tombstones {
+        if !boot.replicas.iter().any(|replica| replica.group == *group) {
+            database.reclaim_later(Family::Log, keys::log_of(*group));
+        }
+    }
     Ok(boot)
+}
+
+/// Finds the files of copies that go on, in either direction, and deletes all others.
+pub(super) fn collect_copies(database: &Database, boot: &mut Boot) -> io::Result<()> {
+    boot.offers = collect_offers(database, &boot.replicas)?;
+    boot.partial_copies = collect_partial(database, &boot.replicas)?;
+    Ok(())
+}
+
+fn replica_of(replicas: &[BootReplica], group: GroupId) -> Option<&BootReplica> {
+    replicas.iter().find(|replica| replica.group == group)
+}
+
+/// The newest snapshot file of each replica here whose log goes on from it.
+fn collect_offers(
+    database: &Database,
+    replicas: &[BootReplica],
+) -> io::Result<Vec<(GroupId, BuiltSnapshot)>> {
+    let mut offers: BTreeMap<GroupId, BuiltSnapshot> = BTreeMap::new();
+    let mut useless = Vec::new();
+    // In order of their ids, so that a later file takes the place of an earlier one.
+    for SnapshotFile { group, position, manifest } in database.snapshots().list()? {
+        let covered = replica_of(replicas, group)
+            .is_some_and(|replica| position.index >= replica.record.truncated.index);
+        if covered {
+            let earlier = offers.insert(group, BuiltSnapshot { position, manifest });
+            useless.extend(earlier.map(|it| it.manifest.id));
+        } else {
+            useless.push(manifest.id);
+        }
+    }
+    for id in useless {
+        tracing::info!(%id, "deleting a snapshot file that nobody needs");
+        database.snapshots().discard(id)?;
+    }
+    Ok(offers.into_iter().collect())
+}
+
+/// The latest copy that each replica here had begun to take.
+fn collect_partial(database: &Database, replicas: &[BootReplica]) -> io::Result<Vec<PartialCopy>> {
+    let mut partial: BTreeMap<GroupId, (PathBuf, PartialCopy)> = BTreeMap::new();
+    let mut useless = Vec::new();
+    for (path, header) in snapshot::list(database.path())? {
+        let Some(Header { partition, generation, manifest }) = header else {
+            useless.push(path);
+            continue;
+        };
+        let group = GroupId::of_partition(partition);
+        // A generation of which there was data is complete: it was swept, or it is current.
+        let goes_on =
+            replica_of(replicas, group).is_some_and(|replica| generation > replica.generation_max);
+        let earlier = partial.get(&group).is_some_and(|(_, it)| it.generation > generation);
+        if goes_on && !earlier {
+            let copy = PartialCopy { group, generation, manifest };
+            useless.extend(partial.insert(group, (path, copy)).map(|(path, _)| path));
+        } else {
+            useless.push(path);
+        }
+    }
+    for path in useless {
+        tracing::info!(path = %path.display(), "deleting a copy that will not go on");
+        snapshot::discard(&path)?;
+    }
+    Ok(partial.into_values().map(|(_, copy)| copy).collect())
 }
 
 fn contradiction(group: GroupId, what: &str) -> StorageError {

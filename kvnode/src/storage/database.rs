@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use kvcore::storage::Boot;
@@ -11,7 +11,7 @@ use rocksdb::{ColumnFamily, DB, ErrorKind, ReadOptions, ReadTier, WriteOptions};
 use super::boot;
 use super::error::{Damage, OpenError, StorageError};
 use super::identity::{self, Directory, Identity};
-use super::keys::Family;
+use super::keys::{Family, KeyRange};
 use super::options::{self, StorageSettings};
 use super::read_point::ReadPoint;
 use super::snapshot::SnapshotDirectory;
@@ -34,14 +34,19 @@ pub(super) struct Inner {
     /// How many [`ReadPoint`]s there are.
     pub(super) read_points: AtomicUsize,
     pub(super) snapshots: SnapshotDirectory,
+    /// Held while a copy becomes data, or stops to be wanted.
+    pub(super) incoming: Mutex<()>,
+    /// Ranges deleted when the store was opened, whose space is still to be given back.
+    pub(super) to_compact: Mutex<Vec<(Family, KeyRange)>>,
     pub(super) directory: Directory,
 }
 
 impl Database {
     /// Opens the store in a data directory, or makes one in an empty directory.
     ///
-    /// On return all that [`Boot`] tells is durable, files of unfinished copies are gone, and the
-    /// data of generations that are not current is swept.
+    /// On return all that [`Boot`] tells is durable, files that no replica here has use for are gone,
+    /// and the data of generations that are not current is deleted;
+    /// [`Database::reclaim_deleted`] gives its space back.
     ///
     /// # Errors
     /// [`OpenError`] says in one line why the node cannot start from this directory and what to do.
@@ -94,10 +99,17 @@ impl Database {
                 read_cached,
                 read_points: AtomicUsize::new(0),
                 snapshots,
+                incoming: Mutex::new(()),
+                to_compact: Mutex::default(),
                 directory,
             }),
         };
-        let boot = boot::collect(&database).map_err(damaged_value)?;
+        let mut boot = boot::collect(&database).map_err(damaged_value)?;
+        boot::collect_copies(&database, &mut boot).map_err(|source| OpenError::Io {
+            what: "clearing the copies in data directory",
+            path: path.to_owned(),
+            source,
+        })?;
         database.sync().map_err(damaged_value)?;
         Ok((database, boot, identity))
     }
@@ -141,6 +153,10 @@ impl Database {
     #[must_use]
     pub fn read_point(&self) -> ReadPoint {
         ReadPoint::new(self)
+    }
+
+    pub(super) fn incoming_lock(&self) -> MutexGuard<'_, ()> {
+        self.inner.incoming.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     pub(super) fn family(&self, family: Family) -> &ColumnFamily {

@@ -63,6 +63,15 @@ impl DiskGuard {
         Ok(self.state())
     }
 
+    /// Whether that many bytes more leave the reserve untouched. Asks the file system.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn has_room_for(&self, bytes: u64) -> io::Result<bool> {
+        let free = self.space()?.available;
+        Ok(self.state() == DiskState::Ok && free >= self.reserve.saturating_add(bytes))
+    }
+
     /// Room on the file system now.
     ///
     /// # Errors

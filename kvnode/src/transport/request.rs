@@ -184,6 +184,9 @@ pub enum PeerRefusal {
     /// The state of the group does not allow it now; it may soon.
     #[error("the state of the group does not allow it now")]
     NotNow,
+    /// Its budget for copies is used up for the moment, or copies are paused: ask again.
+    #[error("the node's budget for copies is used up for the moment")]
+    CopyBudget,
 }
 
 impl PeerRequest {

@@ -71,7 +71,6 @@ fn every_invariant_holds_in_every_weather() {
         ("transfers", counters.transfers),
         ("snapshots installed", counters.snapshots_installed),
         ("snapshot copies broken off", counters.snapshots_broken_off),
-        ("snapshot copies resumed", counters.snapshots_resumed),
         ("truncations", counters.truncations),
         ("crashes with unsynced bytes lost", counters.crashes_with_loss),
         ("duplicated messages", counters.messages_duplicated),
@@ -87,6 +86,9 @@ fn every_invariant_holds_in_every_weather() {
     ] {
         assert!(met >= MET_MIN, "the seeds met only {met} {what}");
     }
+    // Rarer: a process has to end amid a copy whose source stays.
+    let resumed = counters.snapshots_resumed;
+    assert!(resumed >= MET_MIN / 5, "the seeds met only {resumed} copies that went on");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use kvapi::admin::{GroupZeroStatus, NodeInfo, NodeStage};
+use kvcore::cluster::{self, ClusterCommand, ClusterOutcome};
 use kvcore::cluster::{Founder, Founding, found};
 use kvcore::store::{Command, PartitionState, Record, Records, WriteOutcome, apply};
 use kvcore::{ClusterId, Version};
@@ -175,7 +176,7 @@ impl Backend for Fake {
         held.wait_for(|held| !held).await.expect("the fake lives");
         let key = match &command {
             Command::Put { key, .. } | Command::Delete { key, .. } => key.clone(),
-            Command::Truncate { .. } => Bytes::new(),
+            Command::Truncate { .. } | Command::Verify => Bytes::new(),
         };
         self.fail(&key, options)?;
         let outcome = {
@@ -197,6 +198,19 @@ impl Backend for Fake {
         let mut served = self.served(&key, self.record(&key))?;
         served.staleness_ms = (consistency == Consistency::Stale).then_some(40);
         Ok(served)
+    }
+
+    async fn cluster(
+        &self,
+        command: ClusterCommand,
+        _deadline: Instant,
+    ) -> Result<ClusterOutcome, RequestError> {
+        let view = self.view().ok_or(RequestError::NotInitialised)?;
+        let mut state = (*view.state).clone();
+        let revision = kvcore::Revision(state.revision.get() + 1);
+        let outcome = cluster::apply(&mut state, revision, command);
+        self.view.send_replace(Some(Arc::new(View::new(Arc::new(state)))));
+        Ok(outcome)
     }
 
     async fn wait_for_epoch(&self, after: Epoch, timeout: Duration) -> Option<Arc<View>> {
@@ -227,6 +241,7 @@ impl Backend for Fake {
             data_bytes: 0,
             disk_ok: true,
             version: "0.0.0".to_owned(),
+            unix_ms: 0,
             alarms: Vec::new(),
         }
     }

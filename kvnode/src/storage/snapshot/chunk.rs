@@ -91,6 +91,12 @@ impl ChunkWriter {
     }
 }
 
+/// Length of a whole chunk, as its header has it.
+pub(super) fn chunk_length(header: &[u8; HEADER_BYTES]) -> u64 {
+    let body = u32::from_le_bytes([header[16], header[17], header[18], header[19]]);
+    (HEADER_BYTES + CHECKSUM_BYTES) as u64 + u64::from(body)
+}
+
 /// A key and its stored record, in the memory of their chunk.
 pub(super) type KeyAndRecord<'a> = (&'a [u8], &'a [u8]);
 

@@ -57,6 +57,15 @@ pub struct SnapshotFile {
     pub manifest: SnapshotManifest,
 }
 
+/// A chunk and its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlacedChunk {
+    /// The chunk.
+    pub bytes: Bytes,
+    /// Bytes of the snapshot's chunks up to the end of this one.
+    pub end: u64,
+}
+
 /// Why there is no such chunk.
 #[derive(Debug, Error)]
 pub enum ChunkError {
@@ -180,7 +189,7 @@ impl OpenFile {
             .map(|description| Self { file, table_at, description }))
     }
 
-    fn chunk(&self, number: u32) -> Result<Bytes, ChunkError> {
+    fn chunk(&self, number: u32) -> Result<PlacedChunk, ChunkError> {
         let id = self.description.manifest.id;
         if number >= self.description.manifest.chunks {
             return Err(ChunkError::NoChunk { id, number });
@@ -200,7 +209,8 @@ impl OpenFile {
         self.file.read_exact_at(&mut bytes, offset)?;
         match VerifiedChunk::parse(&bytes) {
             Ok(chunk) if chunk.checksum == *checksum && chunk.number == number => {
-                Ok(Bytes::from(bytes))
+                let end = offset + length as u64 - MAGIC.len() as u64;
+                Ok(PlacedChunk { bytes: Bytes::from(bytes), end })
             }
             Ok(_) | Err(_) => Err(ChunkError::Damaged(id)),
         }
@@ -230,8 +240,7 @@ pub(in super::super) struct SnapshotDirectory {
 }
 
 impl SnapshotDirectory {
-    /// Makes the directory if need be and clears it of what is unfinished, damaged or old, and the
-    /// data directory of files that an installer left.
+    /// Makes the directory if need be and clears it of what is unfinished, damaged or old.
     pub(in super::super) fn open(root: &Path, age_max: Duration) -> Result<Self, OpenError> {
         let path = root.join("snapshots");
         let io = |what| {
@@ -242,11 +251,6 @@ impl SnapshotDirectory {
         let directory =
             Self { path: path.clone(), open: Mutex::new(HashMap::new()), last_id: Mutex::new(()) };
         directory.clear(age_max).map_err(io("clearing"))?;
-        match fs::remove_dir_all(root.join(super::INCOMING)) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(source) => return Err(io("clearing incoming files beside")(source)),
-        }
         Ok(directory)
     }
 
@@ -326,6 +330,14 @@ impl Snapshots {
     /// # Errors
     /// [`ChunkError`].
     pub fn chunk(&self, id: SnapshotId, number: u32) -> Result<Bytes, ChunkError> {
+        self.chunk_at(id, number).map(|chunk| chunk.bytes)
+    }
+
+    /// As [`Snapshots::chunk`], with the place of the chunk in the snapshot.
+    ///
+    /// # Errors
+    /// [`ChunkError`].
+    pub fn chunk_at(&self, id: SnapshotId, number: u32) -> Result<PlacedChunk, ChunkError> {
         self.directory().file(id)?.chunk(number)
     }
 

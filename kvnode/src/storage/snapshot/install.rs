@@ -1,8 +1,7 @@
 //! Installing a snapshot into a generation of its own.
 
-use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use kvcore::message::SnapshotManifest;
 use kvcore::{Generation, GroupId};
@@ -15,9 +14,7 @@ use super::super::error::StorageError;
 use super::super::keys::{self, Family};
 use super::super::options;
 use super::chunk::{CHECKSUM_BYTES, ChunkDamage, KeyAndRecord, Total, VerifiedChunk};
-
-/// Directory, in the data directory, of the table files being written.
-pub(in super::super) const INCOMING: &str = "incoming";
+use super::residue::{self, FileNote, Header, Residue};
 
 /// Why a snapshot, or a chunk of it, was not taken.
 #[derive(Debug, Error)]
@@ -69,16 +66,19 @@ pub enum InstallError {
     Io(#[from] io::Error),
 }
 
-/// Takes the chunks of one snapshot, in order. Dropping it unfinished deletes its files; a crash
-/// leaves them to be deleted when the node starts.
+/// Takes the chunks of one snapshot, in order. What it has taken stays on disk when it is dropped,
+/// and an installer of the same manifest and generation goes on from there, in this process or a
+/// later one. [`Database::sweep_generation`] discards it.
 pub struct SnapshotInstaller {
     database: Database,
     manifest: SnapshotManifest,
     partition: PartitionId,
     generation: Generation,
-    directory: PathBuf,
-    files: Vec<PathBuf>,
+    residue: Residue,
     writer: Option<SstFileWriter<'static>>,
+    /// Of the chunks in the file that is being written.
+    checksums: Vec<[u8; CHECKSUM_BYTES]>,
+    chunk_bytes: u64,
     last_key: Option<Vec<u8>>,
     key: Vec<u8>,
     total: Total,
@@ -86,7 +86,8 @@ pub struct SnapshotInstaller {
 }
 
 impl SnapshotInstaller {
-    /// Begins an installation. May wait for the disk, like everything here.
+    /// Begins an installation, or goes on with it. May wait for the disk, like everything here. What
+    /// other installations of the partition left behind is deleted.
     ///
     /// # Errors
     /// [`InstallError::GenerationInUse`] and those of the store.
@@ -97,30 +98,71 @@ impl SnapshotInstaller {
         generation: Generation,
     ) -> Result<Self, InstallError> {
         refuse_used_generation(database, partition, generation)?;
-        let directory = database.path().join(INCOMING).join(format!("{partition}-{generation}"));
-        match fs::remove_dir_all(&directory) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
-            Ok(()) | Err(_) => fs::create_dir_all(&directory)?,
+        let directory = residue::directory_of(database.path(), partition, generation);
+        for (path, header) in residue::list(database.path())? {
+            let of_this = header.is_none_or(|header| header.partition == partition);
+            if path != directory && of_this {
+                residue::discard(&path)?;
+            }
         }
-        Ok(Self {
+        let header = Header { partition, generation, manifest };
+        let residue = match Residue::open(&directory, &header)? {
+            Some(residue) => residue,
+            None => Residue::create(&directory, &header)?,
+        };
+        let mut installer = Self {
             database: database.clone(),
-            manifest,
+            manifest: header.manifest,
             partition,
             generation,
-            directory,
-            files: Vec::new(),
+            residue,
             writer: None,
+            checksums: Vec::new(),
+            chunk_bytes: 0,
             last_key: None,
             key: Vec::new(),
             total: Total::default(),
             failed: false,
-        })
+        };
+        installer.resume()?;
+        Ok(installer)
+    }
+
+    /// Counts the files that are complete, and writes the chunks of the tail again.
+    fn resume(&mut self) -> Result<(), InstallError> {
+        for file in &self.residue.files {
+            for checksum in &file.checksums {
+                self.total.add(checksum, 0);
+            }
+            self.total.bytes += file.chunk_bytes;
+            self.last_key = Some(file.last_key.clone());
+        }
+        let mut bad = None;
+        while let Some(bytes) = self.residue.next_of_tail()? {
+            match self.check(&bytes) {
+                Ok((chunk, records)) => self.write(&records, &chunk.checksum, bytes.len())?,
+                // The process ended when the file that it is in was complete and the tail not cut.
+                Err(InstallError::OutOfOrder { expected, found }) if found < expected => {}
+                Err(_) => {
+                    bad = Some(bytes);
+                    break;
+                }
+            }
+        }
+        self.residue.end_tail(bad.as_deref())?;
+        Ok(())
     }
 
     /// The chunk that is due: where a copy that was interrupted goes on.
     #[must_use]
     pub fn resume_point(&self) -> u32 {
         self.total.chunks
+    }
+
+    /// Bytes of the chunks that are here.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.total.bytes
     }
 
     /// Verifies the next chunk and takes its records.
@@ -135,23 +177,35 @@ impl SnapshotInstaller {
         if number != expected {
             return Err(InstallError::OutOfOrder { expected, found: number });
         }
+        let (chunk, records) = self.check(bytes)?;
+        // From here on an error leaves half a chunk in a file, which cannot be taken back: another
+        // installer goes on from what is whole.
+        self.failed = true;
+        self.residue.keep(bytes)?;
+        self.write(&records, &chunk.checksum, bytes.len())?;
+        self.failed = false;
+        Ok(())
+    }
+
+    /// Whether a chunk is the one that is due, and its records.
+    fn check<'a>(
+        &self,
+        bytes: &'a [u8],
+    ) -> Result<(VerifiedChunk<'a>, Vec<KeyAndRecord<'a>>), InstallError> {
+        let number = self.total.chunks;
         let refused = |source| InstallError::Chunk { number, source };
         let chunk = VerifiedChunk::parse(bytes).map_err(refused)?;
         if chunk.id != self.manifest.id {
             return Err(refused(ChunkDamage::OtherSnapshot { found: chunk.id }));
         }
-        if chunk.number != expected {
-            return Err(InstallError::OutOfOrder { expected, found: chunk.number });
+        if chunk.number != number {
+            return Err(InstallError::OutOfOrder { expected: number, found: chunk.number });
         }
-        if expected >= self.manifest.chunks {
+        if number >= self.manifest.chunks {
             return Err(InstallError::Mismatch);
         }
         let records = chunk.records(self.last_key.as_deref()).map_err(refused)?;
-        // From here on an error leaves half a chunk in a file, which cannot be taken back.
-        self.failed = true;
-        self.write(&records, &chunk.checksum, bytes.len())?;
-        self.failed = false;
-        Ok(())
+        Ok((chunk, records))
     }
 
     fn write(
@@ -165,17 +219,13 @@ impl SnapshotInstaller {
             let writer = match &mut self.writer {
                 Some(writer) => writer,
                 None => {
-                    let path = self.directory.join(format!("{:06}.sst", self.files.len()));
+                    let path = self.residue.file(self.residue.files.len());
                     let writer = SstFileWriter::create(&options::INSTALL_FILE);
                     writer.open(&path).map_err(StorageError::engine("creating a table file"))?;
-                    self.files.push(path);
                     self.writer.insert(writer)
                 }
             };
             writer.put(&self.key, record).map_err(StorageError::engine("writing a table file"))?;
-            if writer.file_size() >= self.database.settings().install_file_bytes {
-                self.finish_file()?;
-            }
         }
         if let Some((key, _)) = records.last() {
             let last = self.last_key.get_or_insert_default();
@@ -183,13 +233,26 @@ impl SnapshotInstaller {
             last.extend_from_slice(key);
         }
         self.total.add(checksum, chunk_bytes);
+        self.checksums.push(*checksum);
+        self.chunk_bytes += chunk_bytes as u64;
+        let bytes_max = self.database.settings().install_file_bytes;
+        if self.writer.as_mut().is_some_and(|writer| writer.file_size() >= bytes_max) {
+            self.finish_file()?;
+        }
         Ok(())
     }
 
+    /// Makes the file that is being written durable, and notes it.
     fn finish_file(&mut self) -> Result<(), InstallError> {
-        if let Some(mut writer) = self.writer.take() {
-            writer.finish().map_err(StorageError::engine("finishing a table file"))?;
-        }
+        let Some(mut writer) = self.writer.take() else { return Ok(()) };
+        writer.finish().map_err(StorageError::engine("finishing a table file"))?;
+        let path = self.residue.file(self.residue.files.len());
+        self.residue.file_complete(FileNote {
+            bytes: std::fs::metadata(path)?.len(),
+            checksums: std::mem::take(&mut self.checksums),
+            chunk_bytes: std::mem::take(&mut self.chunk_bytes),
+            last_key: self.last_key.clone().unwrap_or_default(),
+        })?;
         Ok(())
     }
 
@@ -197,7 +260,7 @@ impl SnapshotInstaller {
     /// in the generation given at the beginning, which is not current until the core says so.
     ///
     /// # Errors
-    /// [`InstallError`]; the generation is then empty, and may be tried again from the beginning.
+    /// [`InstallError`]; the generation is then empty, and may be tried again.
     pub fn finish(mut self) -> Result<(), InstallError> {
         if self.failed {
             return Err(InstallError::Failed);
@@ -209,10 +272,28 @@ impl SnapshotInstaller {
         if self.total.bytes != self.manifest.bytes
             || self.total.checksum() != self.manifest.checksum
         {
+            // Nothing of it can be used.
+            residue::discard(self.residue.path())?;
             return Err(InstallError::Mismatch);
         }
         self.finish_file()?;
-        if self.files.is_empty() {
+        let files = (0..self.residue.files.len()).map(|number| self.residue.file(number));
+        let files: Vec<PathBuf> = files.collect();
+        let directory = self.residue.path().to_owned();
+        self.ingest(&directory, files)?;
+        if let Err(error) = residue::discard(&directory) {
+            tracing::warn!(directory = %directory.display(), %error, "incoming files are left");
+        }
+        Ok(())
+    }
+
+    fn ingest(&self, directory: &Path, files: Vec<PathBuf>) -> Result<(), InstallError> {
+        // A sweep of the generation comes before this, and then its directory is gone, or after.
+        let _held = self.database.incoming_lock();
+        if !residue::is_there(directory) {
+            return Err(InstallError::Failed);
+        }
+        if files.is_empty() {
             return Ok(());
         }
         // Also guards against a second installer of the same generation.
@@ -228,18 +309,9 @@ impl SnapshotInstaller {
         self.database
             .inner
             .db
-            .ingest_external_file_cf_opts(data, &options, self.files.clone())
+            .ingest_external_file_cf_opts(data, &options, files)
             .map_err(StorageError::engine("ingesting table files"))?;
         Ok(())
-    }
-}
-
-impl Drop for SnapshotInstaller {
-    fn drop(&mut self) {
-        self.writer = None;
-        if let Err(error) = fs::remove_dir_all(&self.directory) {
-            tracing::warn!(directory = %self.directory.display(), %error, "incoming files are left");
-        }
     }
 }
 

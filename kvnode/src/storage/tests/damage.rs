@@ -11,7 +11,9 @@ use kvcore::storage::WriteOp;
 use tempfile::TempDir;
 
 use super::support::*;
-use crate::storage::{Damage, OpenError, StoreHandle};
+use crate::storage::snapshot::SnapshotInstaller;
+use crate::storage::{Damage, Database, OpenError, StoreHandle};
+use placement::PartitionBits;
 
 const RECORDS: u32 = 40;
 
@@ -252,6 +254,53 @@ fn a_store_that_may_not_be_opened_now_is_not_called_damaged() {
     fs::create_dir(copy.path().join("db/LOCK")).unwrap();
     let error = try_open(copy.path()).unwrap_err();
     assert!(matches!(error, OpenError::Unavailable { .. }), "{error}");
+}
+
+#[test]
+fn a_damaged_file_of_a_copy_is_noticed_by_the_scan_and_by_the_cores_own_reads() {
+    let source = super::snapshots::source(400);
+    let built = super::snapshots::build(&source);
+    let chunks = super::snapshots::chunks(&source, &built.manifest);
+    let mut target = super::snapshots::small();
+    let manifest = built.manifest.clone();
+    let mut installer =
+        SnapshotInstaller::begin(&target.database, manifest, PARTITION, Generation(2)).unwrap();
+    for (number, chunk) in (0..).zip(&chunks) {
+        installer.add_chunk(number, chunk).unwrap();
+    }
+    installer.finish().unwrap();
+    target.write(vec![
+        WriteOp::Replica { group: group(), record: replica_record(2) },
+        WriteOp::Progress { group: group(), progress: progress(10) },
+    ]);
+    let bits = PartitionBits::new(4).unwrap();
+    let state = progress(10).state;
+    let digest_in = |database: &Database, generation| {
+        database.read_point().partition_digest(PARTITION, Generation(generation), &state, bits)
+    };
+    let expected = digest_in(&source.database, 1).unwrap();
+    assert_eq!(digest_in(&target.database, 2).unwrap(), expected);
+
+    let mut noticed = 0;
+    for table in files(target.directory.path(), "sst") {
+        let copy = target.crash();
+        let path = copy.path().join("db").join(table.file_name().unwrap());
+        let mut bytes = fs::read(&path).unwrap();
+        let Some(byte) = bytes.get_mut(5000) else { continue };
+        *byte ^= 4;
+        fs::write(path, bytes).unwrap();
+        // Opening reads the ends of files, not their records.
+        let (database, _) = open(copy.path());
+        let store = StoreHandle::new(database.clone());
+        let versions = (0..400_u32).map(|number| {
+            kvcore::storage::Store::version(&store, PARTITION, Generation(2), &number.to_be_bytes())
+        });
+        let failed = versions.filter(Result::is_err).count();
+        let digest = digest_in(&database, 2);
+        assert_eq!(digest.is_err(), failed > 0, "{table:?}");
+        noticed += usize::from(failed > 0);
+    }
+    assert!(noticed >= 3, "{noticed} files with records");
 }
 
 #[test]
