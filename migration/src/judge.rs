@@ -321,10 +321,9 @@ fn hindrance(
     }
     let needs_voters =
         matches!(step, Step::CatchingUp | Step::Verified | Step::Serving | Step::Retiring);
-    if needs_voters {
-        if let Some(owner) = standing.staying.iter().map(|it| it.node).find(is_down) {
-            return Some(BlockReason::VoterDown(owner));
-        }
+    let mut staying = standing.staying.iter().map(|it| it.node);
+    if let Some(owner) = staying.find(is_down).filter(|_| needs_voters) {
+        return Some(BlockReason::VoterDown(owner));
     }
     match (step, subject.lose) {
         (Step::Retiring, Some(lose)) if is_down(&lose.node) && !subject.lose_is_dead => {
