@@ -57,14 +57,25 @@ pub async fn stage<B: Backend>(
     let request: StageRequest = read_json(app, head, body).await?;
     let view = app.backend().newest_view().await.ok_or_else(not_initialised)?;
     let mut changes = Vec::new();
+    let mut given_up = Vec::new();
     for change in &request.changes {
-        changes.push(change_of(&view, change)?);
+        match change_of(&view, change)? {
+            // Who owns nothing needs no plan to be given up.
+            Change::Remove(node) if view.state.ring.topology().get(node).is_none() => {
+                given_up.push(node);
+            }
+            change => changes.push(change),
+        }
     }
     // What the changes lead to is refused before anything is staged.
     let mut draft = view.state.draft.clone();
     draft.extend(changes.iter().cloned());
     if let Some(Err(refusal)) = planned(&view.state, &draft) {
         return Err(of_plan(&refusal, &view));
+    }
+    for node in given_up {
+        order_group0(app, ClusterCommand::GiveUp(node)).await?;
+        shown(app, |state| !state.nodes.contains_key(&node)).await;
     }
     let expected = draft.len();
     for change in changes {
