@@ -287,10 +287,11 @@ impl Stage {
         let plan = wait_plan(&self.cluster, "the place", self.plan, PLAN_DEADLINE, reached).await?;
         let subject = plan.at(cell.place.step()).next().context("no move is there")?.clone();
         let victims = self.victims(cell.victim, &subject).await?;
+        // Nothing takes the move on while it is held, but for its victim's death.
+        let recorded = self.recorded(&subject).await?;
         for victim in &victims {
             self.cluster.node(*victim).kill()?;
         }
-        let recorded = self.recorded(&subject).await?;
         ensure!(
             recorded.step == cell.place.step(),
             "the record says {} ({}), so the victim did not die in {:?}",
