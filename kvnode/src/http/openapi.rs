@@ -1,20 +1,22 @@
 //! `/openapi.json`: the API as this version has it, made once from a table of its calls.
 
+mod operators;
+
 use std::sync::LazyLock;
 
 use bytes::Bytes;
 use http::request::Parts;
 use kvapi::admin::{
-    ClusterStatus, InitAnswer, InitRequest, NodeInfo, RingHistory, TransferAnswer, TransferRequest,
+    ClusterStatus, InitAnswer, InitRequest, NodeInfo, PartitionReport, RingHistory, TransferAnswer,
+    TransferRequest,
 };
 use kvapi::headers::{
     CONTENT_TYPE_DEFAULT, CONTENT_TYPE_PROBLEM, KV_CONSISTENCY, KV_PARTITION, KV_RING_EPOCH,
     KV_ROUTE, KV_SERVED_BY, KV_STALENESS_MS,
 };
 use kvapi::plans::{
-    ApplyRequest, ClusterSettings, DraftAnswer, MIGRATIONS_PATH, Migrations, ORDER_PATH,
-    PLAN_APPLY_PATH, PLAN_CLEAR_PATH, PLAN_PATH, PLAN_STAGE_PATH, PlanAnswer, PlanOrderRequest,
-    SETTINGS_PATH, SettingsRequest, StageRequest, WHY_PATH, WhyAnswer,
+    ApplyRequest, ClusterSettings, Done, DraftAnswer, Migrations, PlanAnswer, PlanOrderRequest,
+    SettingsRequest, StageRequest, WhyAnswer,
 };
 use kvapi::{LocateAnswer, Problem, RingDocument};
 use utoipa::OpenApi as _;
@@ -54,8 +56,10 @@ pub fn document(head: &Parts) -> Result<Answer, Refusal> {
     TransferRequest,
     TransferAnswer,
     RingHistory,
+    PartitionReport,
     DraftAnswer,
     StageRequest,
+    Done,
     ApplyRequest,
     PlanAnswer,
     Migrations,
@@ -158,12 +162,13 @@ const RING: Call = Call {
     parameters: &[
         ("after_epoch", ParameterIn::Query, "Answer only with a later epoch than this, else 304"),
         ("wait", ParameterIn::Query, "How long to wait for one, such as `30s`"),
+        ("epoch", ParameterIn::Query, "The ring of this epoch, if it is still kept"),
     ],
     success: &[
         ("200", "The ring", Document::Json("RingDocument")),
         ("304", "There is no later epoch", Document::None),
     ],
-    problems: &["400", "503"],
+    problems: &["400", "404", "503"],
     ..LOCATE
 };
 const PROBE: Call = Call {
@@ -174,101 +179,24 @@ const PROBE: Call = Call {
     ..LOCATE
 };
 
-type Successes = &'static [(&'static str, &'static str, Document)];
-
-const fn read(
-    path: &'static str,
-    summary: &'static str,
-    success: Successes,
-    problems: &'static [&'static str],
-) -> Call {
-    Call { path, summary, success, problems, ..LOCATE }
-}
-
-const fn order(
-    path: &'static str,
-    summary: &'static str,
-    request: &'static str,
-    success: Successes,
-    problems: &'static [&'static str],
-) -> Call {
-    let request = Document::Json(request);
-    Call { method: HttpMethod::Post, path, summary, request, success, problems, ..LOCATE }
-}
-
-/// The calls about plans and moves.
-fn plan_calls() -> Vec<Call> {
-    vec![
-        read(
-            PLAN_PATH,
-            "The staged changes and the plan that they make",
-            &[("200", "They", Document::Json("DraftAnswer"))],
-            &["503"],
-        ),
-        order(
-            PLAN_STAGE_PATH,
-            "Stages changes of membership: all of them, or none",
-            "StageRequest",
-            &[("200", "They are staged", Document::Json("DraftAnswer"))],
-            PLAN_PROBLEMS,
-        ),
-        Call {
-            request: Document::None,
-            ..order(
-                PLAN_CLEAR_PATH,
-                "Forgets what is staged",
-                "StageRequest",
-                &[("200", "Nothing is staged", Document::AnyJson)],
-                &["503", "504"],
-            )
-        },
-        order(
-            PLAN_APPLY_PATH,
-            "Makes a plan of what is staged, if epoch and digest are still those",
-            "ApplyRequest",
-            &[("200", "The plan is under way", Document::Json("PlanAnswer"))],
-            PLAN_PROBLEMS,
-        ),
-        read(
-            MIGRATIONS_PATH,
-            "The plans on record with their moves, the newest first",
-            &[("200", "They", Document::Json("Migrations"))],
-            &["503"],
-        ),
-        Call {
-            parameters: &[("partition", ParameterIn::Query, "The partition")],
-            ..read(
-                WHY_PATH,
-                "What the moves of a partition wait for, and the command that takes them on",
-                &[("200", "The reasons", Document::Json("WhyAnswer"))],
-                &["400", "404", "503"],
-            )
-        },
-        order(
-            ORDER_PATH,
-            "Pauses, resumes, cancels, rolls back or finishes a plan",
-            "PlanOrderRequest",
-            &[("200", "It is ordered", Document::Json("PlanAnswer"))],
-            PLAN_PROBLEMS,
-        ),
-        read(
-            SETTINGS_PATH,
-            "What operators may set",
-            &[("200", "The settings", Document::Json("ClusterSettings"))],
-            &["503"],
-        ),
-        order(
-            SETTINGS_PATH,
-            "Changes settings; what is left out stays",
-            "SettingsRequest",
-            &[("200", "The settings", Document::Json("ClusterSettings"))],
-            &["400", "415", "503", "504"],
-        ),
-    ]
-}
-
 fn calls() -> Vec<Call> {
     let at = |path, call: Call| Call { path, ..call };
+    let read = |path, summary, schema: &'static [(&str, &str, Document)], problems| Call {
+        path,
+        summary,
+        success: schema,
+        problems,
+        ..LOCATE
+    };
+    let order = |path, summary, request, success, problems| Call {
+        method: HttpMethod::Post,
+        path,
+        summary,
+        request: Document::Json(request),
+        success,
+        problems,
+        ..LOCATE
+    };
     vec![
         GET,
         HEAD,
@@ -334,8 +262,6 @@ fn calls() -> Vec<Call> {
     ]
 }
 
-const PLAN_PROBLEMS: &[&str] = &["400", "404", "409", "412", "415", "503", "504"];
-
 fn build() -> OpenApi {
     let mut document = Schemas::openapi();
     document.info = InfoBuilder::new()
@@ -343,7 +269,7 @@ fn build() -> OpenApi {
         .version(env!("CARGO_PKG_VERSION"))
         .description(Some(description()))
         .build();
-    for call in calls().into_iter().chain(plan_calls()) {
+    for call in calls().into_iter().chain(operators::calls()) {
         let operation = operation(&call);
         let item = document.paths.paths.remove(call.path);
         let item = match item {
