@@ -1,11 +1,12 @@
 //! The bodies of `/v1/admin/...`: what one node says about itself, what group 0 says about the
 //! cluster, and the operators' orders.
 
-use placement::{Epoch, NodeId, NodeName, PartitionId, TokenPolicy, Zone};
+use placement::{Epoch, NodeId, NodeName, NodeState, PartitionId, TokenPolicy, Zone};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::kv::Health;
+use crate::plans::PlanSummary;
 
 /// Path of [`NodeInfo`].
 pub const NODE_PATH: &str = "/v1/admin/node";
@@ -85,6 +86,12 @@ pub struct NodeInfo {
     pub data_bytes: u64,
     /// Whether its last disk probe was in time.
     pub disk_ok: bool,
+    /// Bytes that are free on its disk; 0 if that cannot be seen.
+    #[serde(default)]
+    pub disk_available: u64,
+    /// Bytes of its whole disk.
+    #[serde(default)]
+    pub disk_total: u64,
     /// Version of the program.
     pub version: String,
     /// Its wall clock, in unix milliseconds.
@@ -209,6 +216,12 @@ pub struct ClusterStatus {
     pub group0: GroupZeroStatus,
     /// All nodes, ordered by name.
     pub nodes: Vec<NodeStatus>,
+    /// Changes that are staged and not applied, in words.
+    #[serde(default)]
+    pub staged: Vec<String>,
+    /// The newest plan that has not ended, if there is one.
+    #[serde(default)]
+    pub plan: Option<PlanSummary>,
     /// What redundancy is achieved.
     pub redundancy: RedundancyStatus,
     /// What an operator should know.
@@ -254,6 +267,9 @@ pub struct NodeStatus {
     pub health: Health,
     /// How far it has come.
     pub stage: NodeStage,
+    /// What it is in the cluster, by the ring and the moves.
+    #[schema(value_type = String)]
+    pub state: NodeState,
     /// Partitions whose primary it is by the ring.
     pub primaries: u32,
     /// Partitions it owns a copy of by the ring.
@@ -313,10 +329,23 @@ pub struct RingHistoryEntry {
     pub checksum: String,
     /// Unix milliseconds of its publication.
     pub activated_at: u64,
+    /// The plan that published it, if that is on record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<u64>,
+    /// `founding`, `changes`, `rollback of plan N`, or `unknown` if the plan is not on record.
+    #[serde(default)]
+    pub kind: String,
+    /// The plan's changes, in words.
+    #[serde(default)]
+    pub changes: Vec<String>,
+    /// Whether the ring is kept, so that `GET /v1/ring?epoch=E` has it.
+    #[serde(default)]
+    pub kept: bool,
 }
 
-/// The answer of `GET /v1/admin/partitions`: the partitions that the answering node leads. The lists
-/// of all nodes together name each partition once, but for those whose leader is just changing.
+/// The answer of `GET /v1/admin/partitions`, as far as clients need it that sum it up: the partitions
+/// that the answering node leads. The lists of all nodes together name each partition once, but for
+/// those whose leader is just changing. The whole of it is [`PartitionReport`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PartitionStatsList {
     /// One entry per partition led, in order.
@@ -337,4 +366,29 @@ pub struct PartitionStats {
     pub reads_per_second: f64,
     /// Writes per second, lately.
     pub writes_per_second: f64,
+}
+
+/// The answer of `GET /v1/admin/partitions`: the partitions that the answering node leads; with
+/// `replicas=true` all replicas that it holds; with `cluster=true` those of all nodes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct PartitionReport {
+    /// One entry per replica, by partition, the leader first.
+    pub partitions: Vec<ReplicaStats>,
+    /// Nodes that did not answer in time.
+    #[schema(value_type = Vec<String>)]
+    pub missing: Vec<NodeName>,
+}
+
+/// How much a replica holds and how much it is asked for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ReplicaStats {
+    /// The figures. Keys and bytes are estimates; reads are those that this node served, writes those
+    /// that it took as the leader.
+    #[serde(flatten)]
+    pub stats: PartitionStats,
+    /// The node that holds the replica.
+    #[schema(value_type = String)]
+    pub node: NodeName,
+    /// What the replica is.
+    pub role: ReplicaRole,
 }

@@ -18,8 +18,8 @@ pub mod problem;
 
 pub use admin::{
     Alarm, ClusterStatus, GroupZeroStatus, InitAnswer, InitRequest, NodeInfo, NodeStage,
-    NodeStatus, PartitionStats, PartitionStatsList, RedundancyStatus, ReplicaInfo, ReplicaRole,
-    RingHistory, RingHistoryEntry, TransferAnswer, TransferRequest,
+    NodeStatus, PartitionReport, PartitionStats, PartitionStatsList, RedundancyStatus, ReplicaInfo,
+    ReplicaRole, ReplicaStats, RingHistory, RingHistoryEntry, TransferAnswer, TransferRequest,
 };
 pub use client::{
     AnswerMeta, Client, ClientError, ClientOptions, Endpoint, EndpointError, GetAnswer, GetOptions,

@@ -1,5 +1,7 @@
 //! Plans and moves: the bodies of `/v1/admin/plan` and `/v1/admin/migrations`.
 
+use std::collections::BTreeMap;
+
 use placement::{Epoch, NodeName, PartitionId};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -62,7 +64,8 @@ pub enum ChangeRequest {
     },
 }
 
-/// The body of `POST /v1/admin/plan/stage`: all of the changes are staged, or none.
+/// The body of `POST /v1/admin/plan/stage`: the changes are checked together, with what is staged
+/// already, before any of them is staged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StageRequest {
@@ -106,8 +109,10 @@ pub struct PlanPreview {
     pub primaries_moved: u64,
     /// The fewest such changes.
     pub primaries_moved_min: u64,
-    /// Bytes of one copy, estimated from what the answering node holds.
-    pub bytes_per_copy: u64,
+    /// Bytes of all copies that are made, estimated.
+    pub bytes_moved: u64,
+    /// Nodes that did not tell how much they hold, so that the bytes are too few, or whether it fits.
+    pub silent: Vec<String>,
     /// Seconds that the copies take at the throttle in force; none if it is 0.
     pub seconds_at_throttle: Option<u64>,
     /// Copies by source and target.
@@ -156,6 +161,23 @@ pub struct NodeChange {
     pub bytes_before: u64,
     /// Bytes afterwards, estimated.
     pub bytes_after: u64,
+    /// Bytes that it receives, estimated. Until the grace ends it holds them beside all that it has.
+    pub bytes_gained: u64,
+    /// Its disk, if it told.
+    pub disk: Option<DiskRoom>,
+}
+
+/// Room on a node's disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DiskRoom {
+    /// Bytes that are free now.
+    pub available: u64,
+    /// Bytes that are free when the copies are made.
+    pub available_after: u64,
+    /// Bytes that the node keeps free.
+    pub reserve: u64,
+    /// Bytes of the whole disk.
+    pub total: u64,
 }
 
 /// How even and how safe a ring is.
@@ -169,6 +191,10 @@ pub struct Achieved {
     pub copies: u32,
     /// Fewest zones that any partition lies in.
     pub zones_covered_min: u32,
+    /// Whether every partition goes on when any one node is lost.
+    pub survives_node_loss: bool,
+    /// Whether every partition goes on when any one zone is lost.
+    pub survives_zone_loss: bool,
 }
 
 /// The body of `POST /v1/admin/plan/apply`: compare and set.
@@ -248,12 +274,24 @@ pub struct PlanRecord {
     pub epoch: Option<Epoch>,
     /// When it was applied, in unix milliseconds.
     pub applied_at: u64,
+    /// When it was published, in unix milliseconds.
+    pub published_at: Option<u64>,
+    /// When it was finished or aborted, in unix milliseconds.
+    pub ended_at: Option<u64>,
     /// Whether it is paused.
     pub paused: bool,
     /// When its grace ends, in unix milliseconds.
     pub grace_ends_at: Option<u64>,
     /// The fewest copies that any way to the new loads makes.
     pub copies_min: u64,
+    /// Bytes copied so far.
+    pub bytes_done: u64,
+    /// Bytes of all copies; those that have not begun are taken for as large as the others.
+    pub bytes_total: u64,
+    /// Bytes per second that are being copied.
+    pub bytes_per_second: u64,
+    /// Milliseconds until all copies are made; none while nothing is copied.
+    pub eta_ms: Option<u64>,
     /// What is missing until it counts as finished.
     pub signals: Option<SignalsRecord>,
     /// Its moves, by partition.
@@ -305,6 +343,8 @@ pub struct MoveRecord {
     pub bytes_total: u64,
     /// Bytes per second.
     pub bytes_per_second: u64,
+    /// Milliseconds until its copy is made; none while nothing is copied.
+    pub eta_ms: Option<u64>,
     /// Attempts that failed.
     pub failures: u32,
     /// What went wrong last.
@@ -330,11 +370,76 @@ pub struct GateRecord {
     pub digest: String,
 }
 
-/// The answer of `GET /v1/admin/migrations/why?partition=P`.
+/// The answer of `GET /v1/admin/migrations/why`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WhyAnswer {
-    /// The last moves of the partition, the newest plan first.
+    /// With `partition`: its moves, the newest plan first.
     pub moves: Vec<Why>,
+    /// Without: what the moves of the plan that have not ended wait for, the most frequent first.
+    #[serde(default)]
+    pub causes: Vec<Cause>,
+    /// Without: what the plan as a whole waits for, where no move does.
+    #[serde(default)]
+    pub plan: Option<PlanWhy>,
+}
+
+/// Why a plan is where it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PlanWhy {
+    /// The plan.
+    pub plan: u64,
+    /// Its phase.
+    pub phase: String,
+    /// What it waits for.
+    pub reason: String,
+    /// The command that takes it on.
+    pub command: Option<String>,
+}
+
+/// Something that moves of a plan wait for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Cause {
+    /// The plan.
+    pub plan: u64,
+    /// The stage of these moves.
+    pub stage: String,
+    /// What they wait for.
+    pub reason: String,
+    /// The command that takes them on.
+    pub command: Option<String>,
+    /// How many wait.
+    pub moves: u32,
+    /// The partitions of the first of them.
+    #[schema(value_type = Vec<u32>)]
+    pub partitions: Vec<PartitionId>,
+}
+
+/// A plan at a glance, for status pages.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PlanSummary {
+    /// Its id.
+    pub id: u64,
+    /// `changes`, or `rollback of plan N`.
+    pub kind: String,
+    /// Its changes, in words.
+    pub changes: Vec<String>,
+    /// `moving`, `published`, `finished` or `aborted`.
+    pub phase: String,
+    /// Whether it is paused.
+    pub paused: bool,
+    /// How many moves there are in each stage.
+    #[schema(value_type = Object)]
+    pub stages: BTreeMap<String, u32>,
+    /// Bytes copied so far.
+    pub bytes_done: u64,
+    /// Bytes of all copies, as far as known.
+    pub bytes_total: u64,
+    /// Milliseconds until all copies are made; none while nothing is copied.
+    pub eta_ms: Option<u64>,
+    /// When its grace ends, in unix milliseconds.
+    pub grace_ends_at: Option<u64>,
+    /// What is missing until it counts as finished.
+    pub signals: Option<SignalsRecord>,
 }
 
 /// Why a move is where it is.

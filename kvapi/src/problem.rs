@@ -89,6 +89,8 @@ problem_codes! {
     Unauthenticated = "unauthenticated",
     /// The token does not allow this call.
     Forbidden = "forbidden",
+    /// The node's identity was given up, for good.
+    Barred = "barred",
     /// The key is absent.
     NotFound = "not-found",
     /// No call has this path.
@@ -97,6 +99,10 @@ problem_codes! {
     NoSuchNode = "no-such-node",
     /// No partition has this number, or this node holds no replica of it.
     NoSuchPartition = "no-such-partition",
+    /// No plan on record has this id.
+    NoSuchPlan = "no-such-plan",
+    /// No ring of this epoch is kept.
+    NoSuchEpoch = "no-such-epoch",
     /// The path exists, the method does not.
     MethodNotAllowed = "method-not-allowed",
     /// The request did not arrive in time.
@@ -107,6 +113,12 @@ problem_codes! {
     AlreadyInitialised = "already-initialised",
     /// Another member has this node name.
     NameTaken = "name-taken",
+    /// The staged changes break a rule, which `rule` names.
+    PlanRefused = "plan-refused",
+    /// Another plan has not come to serve yet.
+    PlanUnderWay = "plan-under-way",
+    /// How far the plan is excludes the order.
+    WrongPhase = "wrong-phase",
     /// A request with this idempotency key is being executed.
     RequestInFlight = "request-in-flight",
     /// The condition is false.
@@ -123,8 +135,6 @@ problem_codes! {
     NotLeader = "not-leader",
     /// The idempotency key was used with another payload.
     IdempotencyKeyReused = "idempotency-key-reused",
-    /// Refused because it would lower redundancy; the detail names the rule.
-    Unsafe = "unsafe",
     /// Too many requests for this key or prefix.
     RateLimited = "rate-limited",
     /// The headers are larger than this node takes.
@@ -187,6 +197,9 @@ pub struct Problem {
     /// The next command, where there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
+    /// The rule that the staged changes break, by its stable name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
     /// Partition of the key.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u32>)]
@@ -215,15 +228,21 @@ impl ProblemCode {
             Self::MalformedCondition => (400, "The condition cannot be understood", NotApplied, No),
             Self::Unauthenticated => (401, "A valid token is needed", NotApplied, No),
             Self::Forbidden => (403, "The token does not allow this", NotApplied, No),
+            Self::Barred => (403, "The node was given up", NotApplied, No),
             Self::NotFound => (404, "The key is absent", NotApplied, No),
             Self::NoSuchRoute => (404, "No call has this path", NotApplied, No),
             Self::NoSuchNode => (404, "No such node", NotApplied, No),
             Self::NoSuchPartition => (404, "No such partition", NotApplied, No),
+            Self::NoSuchPlan => (404, "No such plan", NotApplied, No),
+            Self::NoSuchEpoch => (404, "No such ring", NotApplied, No),
             Self::MethodNotAllowed => (405, "The method does not apply here", NotApplied, No),
             Self::RequestTimeout => (408, "The request did not arrive in time", NotApplied, Safe),
             Self::Conflict => (409, "The current state excludes this", NotApplied, No),
             Self::AlreadyInitialised => (409, "The cluster was founded before", NotApplied, No),
             Self::NameTaken => (409, "Another member has this name", NotApplied, No),
+            Self::PlanRefused => (409, "The changes break a rule", NotApplied, No),
+            Self::PlanUnderWay => (409, "Another plan is under way", NotApplied, No),
+            Self::WrongPhase => (409, "How far the plan is excludes this", NotApplied, No),
             Self::RequestInFlight => (409, "The same request is being executed", Unknown, Retry::SameIdempotencyKey),
             Self::PreconditionFailed => (412, "The condition is false", NotApplied, ReadFirst),
             Self::StalePlan => (412, "The plan is not current", NotApplied, ReadFirst),
@@ -232,7 +251,6 @@ impl ProblemCode {
             Self::UnsupportedMediaType => (415, "The body must be JSON", NotApplied, No),
             Self::NotLeader => (421, "Another node leads this partition", NotApplied, Safe),
             Self::IdempotencyKeyReused => (422, "The idempotency key belongs to another request", NotApplied, No),
-            Self::Unsafe => (422, "Refused as unsafe", NotApplied, No),
             Self::RateLimited => (429, "Too many requests", NotApplied, Safe),
             Self::HeadersTooLarge => (431, "The headers are too large", NotApplied, No),
             Self::Internal => (500, "Internal error", Unknown, ReadFirst),
@@ -278,6 +296,13 @@ impl Problem {
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// Names the rule that the staged changes break.
+    #[must_use]
+    pub fn with_rule(mut self, rule: impl Into<String>) -> Self {
+        self.rule = Some(rule.into());
         self
     }
 

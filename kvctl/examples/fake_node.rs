@@ -178,6 +178,8 @@ fn info(node: &Node, is_founded: bool) -> NodeInfo {
         replicas: None,
         log_bytes: 0,
         data_bytes: 0,
+        disk_available: 0,
+        disk_total: 0,
         disk_ok: true,
         version: "fake".to_owned(),
         unix_ms: 0,

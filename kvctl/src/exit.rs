@@ -89,7 +89,10 @@ impl fmt::Display for Failure {
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         let exit = match &error {
-            ClientError::Problem(problem) => of_code(problem.code),
+            ClientError::Problem(problem) => match &problem.rule {
+                Some(rule) => of_rule(rule),
+                None => of_code(problem.code),
+            },
             ClientError::Unknown { .. } => Exit::Unknown,
             ClientError::Unreachable { .. } => Exit::Unreachable,
             ClientError::Unexpected { .. } => Exit::CheckFailed,
@@ -111,6 +114,17 @@ impl From<ClientError> for Failure {
     }
 }
 
+/// The exit of a plan that a rule forbids: rules about what does not fit together are conflicts, and all
+/// others are there for safety.
+pub fn of_rule(rule: &str) -> Exit {
+    match rule {
+        "unknown-node" => Exit::NotFound,
+        "nothing-to-do" | "too-many-changes" | "duplicate-change" | "already-member"
+        | "name-taken" => Exit::Conflict,
+        _ => Exit::Unsafe,
+    }
+}
+
 fn of_code(code: ProblemCode) -> Exit {
     match code {
         ProblemCode::MalformedRequest
@@ -126,6 +140,8 @@ fn of_code(code: ProblemCode) -> Exit {
         ProblemCode::NotFound
         | ProblemCode::NoSuchRoute
         | ProblemCode::NoSuchNode
+        | ProblemCode::NoSuchPlan
+        | ProblemCode::NoSuchEpoch
         | ProblemCode::NoSuchPartition => Exit::NotFound,
         ProblemCode::Conflict
         | ProblemCode::AlreadyInitialised
@@ -133,9 +149,11 @@ fn of_code(code: ProblemCode) -> Exit {
         | ProblemCode::RequestInFlight
         | ProblemCode::PreconditionFailed
         | ProblemCode::StalePlan
+        | ProblemCode::PlanRefused
+        | ProblemCode::PlanUnderWay
+        | ProblemCode::WrongPhase
         | ProblemCode::IdempotencyKeyReused => Exit::Conflict,
-        ProblemCode::Unsafe => Exit::Unsafe,
-        ProblemCode::Unauthenticated | ProblemCode::Forbidden => Exit::Auth,
+        ProblemCode::Unauthenticated | ProblemCode::Forbidden | ProblemCode::Barred => Exit::Auth,
         ProblemCode::NotLeader
         | ProblemCode::NoLeader
         | ProblemCode::Overloaded

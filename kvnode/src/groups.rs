@@ -27,24 +27,56 @@ pub struct Group {
 pub struct LocalReplica {
     /// The gate through which reads pass without the core.
     pub gate: Arc<ReadGate>,
+    activity: Arc<Activity>,
+}
+
+/// What has happened at a replica. Each is one atomic, as each request counts.
+#[derive(Debug)]
+struct Activity {
     /// When a message of the group's leader last arrived, in nanoseconds of the core's clock.
-    heard_at: Arc<AtomicU64>,
+    heard_at: AtomicU64,
+    /// Reads served here.
+    reads: AtomicU64,
+    /// Clients' writes taken here while this node led.
+    writes: AtomicU64,
 }
 
 impl LocalReplica {
     fn new(gate: Arc<ReadGate>, now: Time) -> Self {
-        Self { gate, heard_at: Arc::new(AtomicU64::new(now.as_nanos())) }
+        let activity = Activity {
+            heard_at: AtomicU64::new(now.as_nanos()),
+            reads: AtomicU64::new(0),
+            writes: AtomicU64::new(0),
+        };
+        Self { gate, activity: Arc::new(activity) }
     }
 
     /// When a message of a leader last arrived; the replica's creation if none did.
     #[must_use]
     pub fn heard_at(&self) -> Time {
-        Time::from_nanos(self.heard_at.load(Ordering::Relaxed))
+        Time::from_nanos(self.activity.heard_at.load(Ordering::Relaxed))
     }
 
     /// Notes a message of the group's leader.
     pub(crate) fn note_heard(&self, now: Time) {
-        self.heard_at.fetch_max(now.as_nanos(), Ordering::Relaxed);
+        self.activity.heard_at.fetch_max(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// Reads served and writes taken here since the replica was created.
+    #[must_use]
+    pub fn served(&self) -> (u64, u64) {
+        let Activity { heard_at: _, reads, writes } = &*self.activity;
+        (reads.load(Ordering::Relaxed), writes.load(Ordering::Relaxed))
+    }
+
+    /// Counts a read that was served here.
+    pub(crate) fn note_read(&self) {
+        self.activity.reads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a write that was taken here.
+    pub(crate) fn note_write(&self) {
+        self.activity.writes.fetch_add(1, Ordering::Relaxed);
     }
 }
 

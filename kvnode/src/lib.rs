@@ -16,6 +16,7 @@ pub mod migrate;
 pub mod node;
 pub mod program;
 pub mod registration;
+pub mod report;
 pub mod router;
 mod service;
 pub mod storage;

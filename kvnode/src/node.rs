@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use arc_swap::ArcSwap;
 use kvcore::cluster::Registration;
 use kvcore::event::Alarm;
 use kvcore::faults::Hold;
@@ -30,6 +29,7 @@ use crate::groups::GroupTable;
 use crate::identity::LocalNode;
 use crate::migrate::{ChunkFault, CopyControl, CopyThreads, SnapshotSource};
 use crate::registration::{Registrar, RegistrationState};
+use crate::report::{NodeReport, Reporter};
 use crate::router::{LocalStore, ReadCounters, Router};
 use crate::service::Service;
 use crate::storage::{Database, DiskGuard, OpenError, StorageSettings};
@@ -133,7 +133,7 @@ pub struct Node {
     alarms: Alarms,
     copies: CopyControl,
     registration: watch::Receiver<RegistrationState>,
-    summaries: Arc<ArcSwap<Vec<GroupSummary>>>,
+    reporter: Reporter,
     listener: Listener,
     tasks: Tasks,
     thread: JoinHandle<()>,
@@ -206,6 +206,7 @@ impl Node {
         let router = Arc::new(Router::new(local.clone(), store, peers.clone()));
         let acceptor = Acceptor::new(local.clone(), database.clone(), core.clone());
         let (epochs, sightings) = epoch_watch();
+        let reporter = Reporter::new(database.clone(), Arc::clone(&disk), groups.clone());
         let service = Service {
             local: local.clone(),
             router: Arc::clone(&router),
@@ -218,6 +219,7 @@ impl Node {
                 ChunkFault::new(config.faults.corrupt_chunks),
             ),
             epochs,
+            reporter: reporter.clone(),
         };
 
         let (thread, booted) = CoreThread {
@@ -263,7 +265,6 @@ impl Node {
             core.clone(),
             sightings,
         );
-        let summaries = Arc::<ArcSwap<Vec<GroupSummary>>>::default();
         let mut tasks = Tasks::default();
         tasks.spawn(registrar.run());
         tasks.spawn(keeper.run());
@@ -271,7 +272,7 @@ impl Node {
             core.clone(),
             Arc::clone(&router),
             Arc::clone(&disk),
-            Arc::clone(&summaries),
+            reporter.clone(),
         ));
         if let Some(file) = config.hold_file {
             tasks.spawn(follow_hold(core.clone(), file));
@@ -288,7 +289,7 @@ impl Node {
             alarms,
             copies,
             registration,
-            summaries,
+            reporter,
             listener,
             tasks,
             thread,
@@ -327,7 +328,7 @@ impl Node {
     /// The replicas on this node, as they were at most a second or two ago.
     #[must_use]
     pub fn summaries(&self) -> Arc<Vec<GroupSummary>> {
-        self.summaries.load_full()
+        self.reporter.summaries()
     }
 
     /// The replicas on this node, now.
@@ -371,6 +372,17 @@ impl Node {
         &self.disk
     }
 
+    /// What the nodes that answer in time tell of their disks and replicas; only this one's unless
+    /// `others` are asked.
+    pub async fn reports(&self, others: bool, deadline: Instant) -> BTreeMap<NodeId, NodeReport> {
+        match self.local.view().load() {
+            Some(view) if others => {
+                self.reporter.all(self.id(), &view, &self.peers, deadline).await
+            }
+            Some(_) | None => BTreeMap::from([(self.id(), self.reporter.own().await)]),
+        }
+    }
+
     /// Sets how much of the node copies may use.
     #[must_use]
     pub fn copies(&self) -> &CopyControl {
@@ -407,8 +419,8 @@ impl Node {
             tracing::warn!(left, "stopping with leaderships that nobody took");
         }
         self.router.close();
-        let Self { core, database, listener, tasks, thread, router, .. } = self;
-        drop((listener, tasks, router));
+        let Self { core, database, listener, tasks, thread, router, reporter, .. } = self;
+        drop((listener, tasks, router, reporter));
         core.stop().await;
         let end = tokio::task::spawn_blocking(move || {
             // A panic there has ended the process.
@@ -441,7 +453,7 @@ async fn keep_house(
     core: CoreHandle,
     router: Arc<Router>,
     disk: Arc<DiskGuard>,
-    summaries: Arc<ArcSwap<Vec<GroupSummary>>>,
+    reporter: Reporter,
 ) {
     let replicas = gauge!("ringkv_replicas");
     let log_bytes = gauge!("ringkv_log_bytes");
@@ -455,7 +467,7 @@ async fn keep_house(
         let now = core.summaries().await;
         replicas.set(now.len() as f64);
         log_bytes.set(now.iter().map(|summary| summary.log_bytes).sum::<u64>() as f64);
-        summaries.store(Arc::new(now));
+        reporter.note(now);
         core.hint(Event::Misrouted { per_mille: router.take_misrouted_per_mille() });
         tokio::time::sleep(HOUSEKEEPING).await;
     }

@@ -17,6 +17,7 @@ use crate::clock;
 use crate::founding::Acceptor;
 use crate::identity::LocalNode;
 use crate::migrate::SnapshotSource;
+use crate::report::Reporter;
 use crate::router::{RequestError, Router};
 use crate::transport::{Answerer, Identity, PeerAnswer, PeerRefusal, PeerRequest, PeerService};
 use crate::view_keeper::EpochWatch;
@@ -32,6 +33,7 @@ pub(crate) struct Service {
     pub acceptor: Acceptor,
     pub snapshots: SnapshotSource,
     pub epochs: EpochWatch,
+    pub reporter: Reporter,
 }
 
 impl PeerService for Service {
@@ -78,6 +80,12 @@ impl PeerService for Service {
             PeerRequest::FetchFounding => {
                 let acceptor = self.acceptor.clone();
                 tokio::spawn(async move { answerer.answer(acceptor.founding().await) });
+            }
+            PeerRequest::Report => {
+                let reporter = self.reporter.clone();
+                tokio::spawn(async move {
+                    answerer.answer(PeerAnswer::Report(Box::new(reporter.own().await)));
+                });
             }
             PeerRequest::SnapshotChunk { group, id, number } => {
                 tokio::spawn(self.snapshots.clone().serve(from, group, id, number, answerer));

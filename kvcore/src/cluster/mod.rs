@@ -4,6 +4,7 @@ mod apply;
 mod command;
 mod founding;
 mod health;
+mod node_state;
 mod plans;
 mod settings;
 mod state;
@@ -13,6 +14,7 @@ pub use apply::apply;
 pub use command::{ClusterCommand, ClusterOutcome, ClusterRefusal, PlanOrder};
 pub use founding::{FOUNDING_REVISION, Founder, Founding, FoundingError, found};
 pub use health::{HealthMonitor, HealthSettings};
+pub use node_state::node_state;
 pub use plans::rollback_order;
 pub use settings::{ClusterSettings, CopyLimits, SettingsChange};
 pub use state::{

@@ -2,14 +2,14 @@
 
 use comfy_table::Cell;
 use kvapi::plans::{
-    ApplyRequest, Done, DraftAnswer, PLAN_APPLY_PATH, PLAN_CLEAR_PATH, PLAN_PATH, PlanAnswer,
-    PlanPreview,
+    Achieved, ApplyRequest, Done, DraftAnswer, PLAN_APPLY_PATH, PLAN_CLEAR_PATH, PLAN_PATH,
+    PlanAnswer, PlanPreview,
 };
 use serde_json::json;
 
 use crate::cli::Globals;
 use crate::commands::migrate;
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, of_rule};
 use crate::output::{self, Format, confirm, note};
 
 /// Arguments of `plan`.
@@ -73,7 +73,7 @@ pub async fn apply_draft(
 ) -> Result<(), Failure> {
     if let Some(refusal) = &draft.refusal {
         let message = format!("{}: {}", refusal.code, refusal.detail);
-        return Err(Failure::new(Exit::Unsafe, message).with_hint("kvctl plan clear"));
+        return Err(Failure::new(of_rule(&refusal.code), message).with_hint("kvctl plan clear"));
     }
     let Some(preview) = &draft.preview else {
         return Err(Failure::new(Exit::NotFound, "nothing is staged").with_hint("kvctl join NODE"));
@@ -117,19 +117,19 @@ pub fn print(format: Format, draft: &DraftAnswer) -> Result<(), Failure> {
 fn in_words(preview: &PlanPreview) -> String {
     let time = match preview.seconds_at_throttle {
         Some(seconds) => format!("about {seconds} s at the throttle in force"),
-        None => "never: the throttle is 0".to_owned(),
+        None => "the throttle is 0: nothing is copied".to_owned(),
     };
     let mut text = format!(
         "base         epoch {}, digest {}\n\
-         copies       {} moved, at least {} must be; about {} each, {time}\n\
+         copies       {} moved, at least {} must be; {} in all, {time}\n\
          primaries    {} change, at least {} must\n\
          balance      copies {:.3} -> {:.3}, primaries {:.3} -> {:.3} (busiest over mean)\n\
-         redundancy   {} -> {} copies in at least {} -> {} zones\n\n",
+         redundancy   {} -> {} copies in at least {} -> {} zones; {} -> {}\n\n",
         preview.base_epoch,
         preview.digest,
         preview.copies_moved,
         preview.copies_moved_min,
-        bytes(preview.bytes_per_copy),
+        bytes(preview.bytes_moved),
         preview.primaries_moved,
         preview.primaries_moved_min,
         preview.before.copies_max_over_mean,
@@ -140,6 +140,8 @@ fn in_words(preview: &PlanPreview) -> String {
         preview.after.copies,
         preview.before.zones_covered_min,
         preview.after.zones_covered_min,
+        survives(&preview.before),
+        survives(&preview.after),
     );
     text.push_str(&node_table(preview));
     text.push('\n');
@@ -153,6 +155,10 @@ fn in_words(preview: &PlanPreview) -> String {
         ]);
     }
     text.push_str(&output::render(&flows));
+    if !preview.silent.is_empty() {
+        let names = preview.silent.join(", ");
+        text.push_str(&format!("\nunknown      what {names} hold: not counted, no answer in time"));
+    }
     for warning in &preview.warnings {
         text.push_str(&format!("\nwarning      {}: {}", warning.code, warning.detail));
     }
@@ -163,15 +169,31 @@ fn in_words(preview: &PlanPreview) -> String {
     text
 }
 
+fn survives(achieved: &Achieved) -> &'static str {
+    match (achieved.survives_zone_loss, achieved.survives_node_loss) {
+        (true, _) => "any zone may be lost",
+        (false, true) => "any node may be lost",
+        (false, false) => "no node may be lost",
+    }
+}
+
 fn node_table(preview: &PlanPreview) -> String {
-    let mut table = output::table(&["node", "zone", "copies", "primaries", "disk"]);
+    let columns = ["node", "zone", "copies", "primaries", "data", "free disk", "of"];
+    let mut table = output::table(&columns);
     for node in &preview.nodes {
+        let disk = node.disk.as_ref();
+        let free = disk.map_or("?".to_owned(), |disk| {
+            format!("{} -> {}", bytes(disk.available), bytes(disk.available_after))
+        });
+        let total = disk.map_or("?".to_owned(), |disk| bytes(disk.total));
         table.add_row([
             Cell::new(&node.node),
             Cell::new(&node.zone),
             Cell::new(format!("{} -> {}", node.copies_before, node.copies_after)),
             Cell::new(format!("{} -> {}", node.primaries_before, node.primaries_after)),
             Cell::new(format!("{} -> {}", bytes(node.bytes_before), bytes(node.bytes_after))),
+            Cell::new(free),
+            Cell::new(total),
         ]);
     }
     output::render(&table)

@@ -40,7 +40,7 @@ pub fn status<B: Backend>(app: &App<B>, head: &Parts) -> Result<Answer, Refusal>
 pub fn ring_history<B: Backend>(app: &App<B>, head: &Parts) -> Result<Answer, Refusal> {
     Query::parse(head.uri.query(), &[]).map_err(of_query)?;
     let view = app.backend().view().ok_or_else(not_initialised)?;
-    Ok(json(&describe::ring_history(&view.state)))
+    Ok(json(&describe::ring_history(&view)))
 }
 
 /// `POST /v1/admin/init`.

@@ -25,7 +25,7 @@ use super::problem::{RETRY_AFTER_SECONDS, not_implemented, refuse};
 use super::ring::RenderedRing;
 use super::route::{Route, Verb};
 use super::values::decimal;
-use super::{admin, kv, openapi, plans, probes, ring};
+use super::{admin, kv, openapi, partitions, plans, probes, ring};
 use crate::metrics::{Metrics, RouteClass};
 
 /// The body of every answer.
@@ -178,13 +178,14 @@ async fn dispatch<B: Backend>(
         Route::Live => probes::live(head),
         Route::Ready => probes::ready(app, head),
         Route::Version => probes::version(app, head),
-        Route::Metrics => probes::metrics(app, head),
+        Route::Metrics => Box::pin(probes::metrics(app, head)).await,
         Route::OpenApi => openapi::document(head),
         Route::AdminNode => Box::pin(admin::node(app, head)).await,
         Route::AdminStatus => admin::status(app, head),
         Route::AdminRing => admin::ring_history(app, head),
         Route::AdminInit => Box::pin(admin::init(app, head, body)).await,
         Route::AdminTransfer => Box::pin(admin::transfer(app, head, body)).await,
+        Route::AdminPartitions => Box::pin(partitions::partitions(app, head)).await,
         Route::Plan => Box::pin(plans::draft(app, head)).await,
         Route::PlanStage => Box::pin(plans::stage(app, head, body)).await,
         Route::PlanClear => Box::pin(plans::clear(app, head)).await,
@@ -223,6 +224,7 @@ fn class_of(route: Option<Route<'_>>) -> RouteClass {
             | Route::AdminStatus
             | Route::AdminTransfer
             | Route::AdminRing
+            | Route::AdminPartitions
             | Route::Plan
             | Route::PlanStage
             | Route::PlanClear

@@ -4,6 +4,7 @@
 //! never decides where a request goes nor whether a condition holds; it parses, asks, and says what
 //! came back.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,10 +14,11 @@ use kvapi::NodeInfo;
 use kvapi::admin::{Alarm, GroupZeroStatus};
 use kvcore::cluster::{ClusterCommand, ClusterOutcome};
 use kvcore::store::{Command, Record, WriteOutcome};
-use placement::{Epoch, NodeName, PartitionId};
+use placement::{Epoch, NodeId, NodeName, PartitionId};
 use thiserror::Error;
 
 use crate::founding::{Founded, FoundingOptions, InitError};
+use crate::report::NodeReport;
 use crate::router::{Consistency, Located, RequestError, RequestOptions, Served};
 use crate::view::View;
 
@@ -116,6 +118,14 @@ pub trait Backend: Send + Sync + 'static {
         founders: Vec<String>,
         options: FoundingOptions,
     ) -> impl Future<Output = Result<Founded, InitError>> + Send;
+
+    /// What the nodes that answer until the deadline tell of their disks and replicas; this node
+    /// alone unless `others` are to be asked.
+    fn reports(
+        &self,
+        others: bool,
+        deadline: Instant,
+    ) -> impl Future<Output = BTreeMap<NodeId, NodeReport>> + Send;
 
     /// Has group 0 execute a command.
     fn cluster(

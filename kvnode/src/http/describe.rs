@@ -9,10 +9,12 @@ use kvapi::admin::{
     RingHistoryEntry,
 };
 use kvapi::{Directory, DirectoryNode, Health, LeaderHint, LocateAnswer, OwnerHint, RingDocument};
-use kvcore::cluster::{ClusterState, NodeRecord};
-use placement::{NodeId, OwnerRole, Redundancy};
+use kvcore::cluster::{ClusterState, NodeRecord, node_state};
+use migration::{Phase, Plan, Stage};
+use placement::{Epoch, NodeId, NodeState, OwnerRole, Redundancy, RingSnapshot};
 
 use super::backend::ClusterKnowledge;
+use super::describe_plans;
 use crate::founding::Founded;
 use crate::router::Located;
 use crate::view::View;
@@ -59,11 +61,11 @@ pub fn located(view: &View, located: &Located) -> LocateAnswer {
 
 /// The answer of `GET /v1/ring`.
 #[must_use]
-pub fn ring_document(state: &ClusterState) -> RingDocument {
+pub fn ring_document(state: &ClusterState, ring: &RingSnapshot) -> RingDocument {
     let mut nodes: Vec<_> = state.nodes.values().map(directory_node).collect();
     nodes.sort_by(|one, other| one.name.cmp(&other.name));
     let directory = Directory { revision: state.directory_revision, nodes };
-    RingDocument { snapshot: state.ring.clone(), directory }
+    RingDocument { snapshot: ring.clone(), directory }
 }
 
 fn directory_node(record: &NodeRecord) -> DirectoryNode {
@@ -87,13 +89,42 @@ fn health(health: kvcore::cluster::Health) -> Health {
     }
 }
 
+/// The ring of an epoch, if it is in force or a plan keeps it for a way back.
+#[must_use]
+pub fn kept_ring(state: &ClusterState, epoch: Epoch) -> Option<&RingSnapshot> {
+    let bases = state.plans.iter().filter_map(|plan| plan.base.as_ref());
+    bases.chain([&state.ring]).find(|ring| ring.epoch() == epoch)
+}
+
 /// The answer of `GET /v1/admin/ring`.
 #[must_use]
-pub fn ring_history(state: &ClusterState) -> RingHistory {
-    let entries = state.history.iter().map(|record| RingHistoryEntry {
-        epoch: record.epoch,
-        checksum: record.checksum.to_string(),
-        activated_at: record.activated_at_ms,
+pub fn ring_history(view: &View) -> RingHistory {
+    let state = &view.state;
+    let published_by = |epoch: Epoch| {
+        state.plans.iter().find(|plan| match plan.phase {
+            Phase::Published { epoch: its, .. } | Phase::Finished { epoch: its, .. } => {
+                its == epoch
+            }
+            Phase::Moving | Phase::Aborted { .. } => false,
+        })
+    };
+    let entries = state.history.iter().map(|record| {
+        let plan = published_by(record.epoch);
+        let kind = match plan {
+            Some(plan) => describe_plans::kind(plan),
+            None if record.epoch == Epoch::ZERO.next() => "founding".to_owned(),
+            None => "unknown".to_owned(),
+        };
+        let changes = plan.map_or(&[][..], |plan| &plan.changes);
+        RingHistoryEntry {
+            epoch: record.epoch,
+            checksum: record.checksum.to_string(),
+            activated_at: record.activated_at_ms,
+            plan: plan.map(|plan| plan.id.get()),
+            kind,
+            changes: changes.iter().map(|it| describe_plans::change(view, it)).collect(),
+            kept: kept_ring(state, record.epoch).is_some(),
+        }
     });
     RingHistory { entries: entries.collect() }
 }
@@ -116,11 +147,17 @@ pub fn status(view: &View, knowledge: ClusterKnowledge) -> ClusterStatus {
     let mut nodes: Vec<_> = state
         .nodes
         .values()
-        .map(|record| node_status(record, loads.get(&record.registration.id)))
+        .map(|record| {
+            let id = record.registration.id;
+            node_status(record, node_state(state, id), loads.get(&id))
+        })
         .collect();
     nodes.sort_by(|one, other| one.name.cmp(&other.name));
     let redundancy = view.ring.redundancy();
-    let hint = next_step(&nodes, &redundancy);
+    let staged: Vec<String> =
+        state.draft.iter().map(|it| describe_plans::change(view, it)).collect();
+    let plan = state.plans.iter().rev().find(|plan| !plan.is_over());
+    let hint = plan_step(plan).or_else(|| next_step(&nodes, &redundancy, !staged.is_empty()));
     ClusterStatus {
         cluster_id: state.cluster.to_string(),
         epoch: view.epoch(),
@@ -130,6 +167,8 @@ pub fn status(view: &View, knowledge: ClusterKnowledge) -> ClusterStatus {
         replication_factor: state.ring.replication_factor().get(),
         group0: knowledge.group0,
         nodes,
+        staged,
+        plan: plan.map(|plan| describe_plans::summary(view, plan)),
         redundancy: redundancy_status(view, &redundancy),
         alarms: knowledge.alarms,
         hint,
@@ -161,7 +200,7 @@ fn loads(view: &View) -> BTreeMap<NodeId, Load> {
     loads
 }
 
-fn node_status(record: &NodeRecord, load: Option<&Load>) -> NodeStatus {
+fn node_status(record: &NodeRecord, state: NodeState, load: Option<&Load>) -> NodeStatus {
     let node = directory_node(record);
     let load = load.copied();
     let Load { primaries, copies } = load.unwrap_or_default();
@@ -174,6 +213,7 @@ fn node_status(record: &NodeRecord, load: Option<&Load>) -> NodeStatus {
         peer_address: node.peer_address,
         health: node.health,
         stage: if load.is_some() { NodeStage::Member } else { NodeStage::Spare },
+        state,
         primaries,
         replicas: copies,
     }
@@ -203,20 +243,52 @@ fn redundancy_sentence(redundancy: &Redundancy) -> String {
     )
 }
 
-fn next_step(nodes: &[NodeStatus], redundancy: &Redundancy) -> Option<String> {
-    if let Some(down) = nodes.iter().find(|node| node.health == Health::Down) {
+/// What to do about a plan that has not ended, if anything.
+fn plan_step(plan: Option<&Plan>) -> Option<String> {
+    let plan = plan?;
+    let blocked = plan.moves.iter().any(|it| matches!(it.stage, Stage::Blocked { .. }));
+    let id = plan.id;
+    match plan.phase {
+        _ if blocked => Some(format!("moves of plan {id} are blocked: `kvctl migrate why`")),
+        Phase::Moving | Phase::Published { .. } if plan.paused => {
+            Some(format!("plan {id} is paused: `kvctl migrate resume`"))
+        }
+        Phase::Moving => Some(format!("plan {id} is under way: `kvctl migrate watch`")),
+        Phase::Published { .. } if plan.is_serving() && !plan.grace_ended => Some(format!(
+            "plan {id} serves: `kvctl migrate finish` ends its grace, `kvctl migrate rollback` goes back"
+        )),
+        Phase::Published { .. } => {
+            Some(format!("plan {id} is published and not finished: `kvctl migrate watch --wait`"))
+        }
+        Phase::Finished { .. } | Phase::Aborted { .. } => None,
+    }
+}
+
+fn next_step(nodes: &[NodeStatus], redundancy: &Redundancy, is_staged: bool) -> Option<String> {
+    let is_member = |node: &&NodeStatus| node.stage == NodeStage::Member;
+    let down = nodes.iter().filter(is_member).find(|node| node.health == Health::Down);
+    if let Some(NodeStatus { name, .. }) = down {
         return Some(format!(
-            "{} is down: start it again, or replace it with `kvctl replace`",
-            down.name
+            "{name} is down: start it again; if it is lost, `kvctl replace {name} SPARE` or `kvctl remove {name}`"
         ));
     }
+    if is_staged {
+        return Some("changes are staged: `kvctl plan show`, then `kvctl plan apply`".to_owned());
+    }
+    let spare = nodes
+        .iter()
+        .find(|node| node.state == NodeState::Spare && node.health == Health::Up)
+        .map(|node| format!("{} holds nothing yet: `kvctl join {}`", node.name, node.name));
     if redundancy.under_replicated {
         let factor = redundancy.replication_factor;
-        return Some(format!("{factor} copies are wanted: add nodes with `kvctl join`"));
+        let start = || format!("{factor} copies are wanted: start more nodes, then `kvctl join`");
+        return Some(spare.unwrap_or_else(start));
     }
     if redundancy.fewer_zones_than_replicas {
-        return Some("some zone holds several copies of a partition: add a zone".to_owned());
+        let start = || {
+            "some zone holds several copies of a partition: start nodes in another zone".to_owned()
+        };
+        return Some(spare.unwrap_or_else(start));
     }
-    let spare = nodes.iter().find(|node| node.stage == NodeStage::Spare)?;
-    Some(format!("{} holds nothing yet: `kvctl join {}`", spare.name, spare.name))
+    spare
 }

@@ -1,5 +1,6 @@
 //! The HTTP face's view of a running node.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,7 @@ use super::describe::millis;
 use crate::founding::{Founded, FoundingOptions, InitError};
 use crate::node::{self, Node};
 use crate::registration::RegistrationState;
+use crate::report::NodeReport;
 use crate::router::{Consistency, Located, RequestError, RequestOptions, Served};
 use crate::storage::DiskState;
 use crate::view::View;
@@ -124,6 +126,10 @@ impl Backend for NodeBackend {
         self.view()
     }
 
+    async fn reports(&self, others: bool, deadline: Instant) -> BTreeMap<NodeId, NodeReport> {
+        self.node.reports(others, deadline).await
+    }
+
     async fn cluster(
         &self,
         command: ClusterCommand,
@@ -144,6 +150,7 @@ impl Backend for NodeBackend {
             false => self.node.summaries(),
         };
         let registration = &info.registration;
+        let space = self.node.disk().space().ok();
         let replicas = || {
             partitions(&summaries)
                 .map(|(partition, summary)| replica(partition, summary, view.as_deref()))
@@ -167,6 +174,8 @@ impl Backend for NodeBackend {
             replicas: with_replicas.then(|| replicas().collect()),
             log_bytes: summaries.iter().map(|summary| summary.log_bytes).sum(),
             data_bytes: data_bytes(&self.node, &summaries).await,
+            disk_available: space.map_or(0, |space| space.available),
+            disk_total: space.map_or(0, |space| space.total),
             disk_ok: self.node.disk().state() == DiskState::Ok,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             unix_ms: crate::clock::wall_ms(),

@@ -1,15 +1,22 @@
 //! `/openapi.json`: the API as this version has it, made once from a table of its calls.
 
+mod operators;
+
 use std::sync::LazyLock;
 
 use bytes::Bytes;
 use http::request::Parts;
 use kvapi::admin::{
-    ClusterStatus, InitAnswer, InitRequest, NodeInfo, RingHistory, TransferAnswer, TransferRequest,
+    ClusterStatus, InitAnswer, InitRequest, NodeInfo, PartitionReport, RingHistory, TransferAnswer,
+    TransferRequest,
 };
 use kvapi::headers::{
     CONTENT_TYPE_DEFAULT, CONTENT_TYPE_PROBLEM, KV_CONSISTENCY, KV_PARTITION, KV_RING_EPOCH,
     KV_ROUTE, KV_SERVED_BY, KV_STALENESS_MS,
+};
+use kvapi::plans::{
+    ApplyRequest, ClusterSettings, Done, DraftAnswer, Migrations, PlanAnswer, PlanOrderRequest,
+    SettingsRequest, StageRequest, WhyAnswer,
 };
 use kvapi::{LocateAnswer, Problem, RingDocument};
 use utoipa::OpenApi as _;
@@ -49,6 +56,17 @@ pub fn document(head: &Parts) -> Result<Answer, Refusal> {
     TransferRequest,
     TransferAnswer,
     RingHistory,
+    PartitionReport,
+    DraftAnswer,
+    StageRequest,
+    Done,
+    ApplyRequest,
+    PlanAnswer,
+    Migrations,
+    WhyAnswer,
+    PlanOrderRequest,
+    ClusterSettings,
+    SettingsRequest,
 )))]
 struct Schemas;
 
@@ -144,12 +162,13 @@ const RING: Call = Call {
     parameters: &[
         ("after_epoch", ParameterIn::Query, "Answer only with a later epoch than this, else 304"),
         ("wait", ParameterIn::Query, "How long to wait for one, such as `30s`"),
+        ("epoch", ParameterIn::Query, "The ring of this epoch, if it is still kept"),
     ],
     success: &[
         ("200", "The ring", Document::Json("RingDocument")),
         ("304", "There is no later epoch", Document::None),
     ],
-    problems: &["400", "503"],
+    problems: &["400", "404", "503"],
     ..LOCATE
 };
 const PROBE: Call = Call {
@@ -250,7 +269,7 @@ fn build() -> OpenApi {
         .version(env!("CARGO_PKG_VERSION"))
         .description(Some(description()))
         .build();
-    for call in calls() {
+    for call in calls().into_iter().chain(operators::calls()) {
         let operation = operation(&call);
         let item = document.paths.paths.remove(call.path);
         let item = match item {

@@ -1,6 +1,7 @@
 //! The calls of operators about plans and moves. A plan is computed here, from this node's view; that
 //! nothing changed meanwhile is group 0's to say.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::request::Parts;
@@ -10,20 +11,20 @@ use kvapi::plans::{
 };
 use kvapi::{Problem, ProblemCode};
 use kvcore::cluster::{
-    ClusterCommand, ClusterOutcome, ClusterRefusal, ClusterState, Health, PlanOrder,
-    SettingsChange, rollback_order,
+    ClusterCommand, ClusterOutcome, ClusterState, Health, PlanOrder, SettingsChange, rollback_order,
 };
 use migration::{PlanId, PlanKind};
-use placement::{Change, NodeId, NodeName, NodeSpec, NodeState, PlanRefusal, RingPlan, Weight};
+use placement::{Change, NodeId, NodeName, NodeSpec, NodeState, RingPlan, Weight};
 
 use super::admin::read_json;
 use super::app::{Answer, App, json};
 use super::backend::Backend;
 use super::body::RequestBody;
-use super::describe_plans;
-use super::problem::{Refusal, not_initialised, of_query, of_request, refuse};
-use super::query::Query;
+use super::preview::{Prepared, Refused, prepare};
+use super::problem::{Refusal, not_initialised, of_cluster, of_plan, of_query, of_request, refuse};
+use super::query::{Query, parse_number};
 use super::route::Verb;
+use super::{describe_plans, preview};
 use crate::clock;
 use crate::view::View;
 
@@ -32,19 +33,34 @@ const VISIBLE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause between two looks at the view.
 const VISIBLE_POLL: Duration = Duration::from_millis(10);
 
+/// Time for other nodes to tell what they hold.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// `GET /v1/admin/plan`.
 pub async fn draft<B: Backend>(app: &App<B>, head: &Parts) -> Result<Answer, Refusal> {
     Query::parse(head.uri.query(), &[]).map_err(of_query)?;
-    let view = app.backend().newest_view().await.ok_or_else(not_initialised)?;
-    let info = app.backend().node_info(false).await;
-    let bytes_per_copy = info.data_bytes / u64::from(info.partitions.max(1));
-    let plan = planned(&view.state, &view.state.draft);
-    Ok(json(&describe_plans::draft(&view, plan, bytes_per_copy)))
+    shown_draft(app).await
 }
 
-fn planned(state: &ClusterState, draft: &[Change]) -> Option<Result<RingPlan, PlanRefusal>> {
-    let made = !draft.is_empty();
-    made.then(|| placement::plan(&state.ring, draft, &state.settings.rules()))
+async fn shown_draft<B: Backend>(app: &App<B>) -> Result<Answer, Refusal> {
+    let view = app.backend().newest_view().await.ok_or_else(not_initialised)?;
+    let prepared = match view.state.draft.is_empty() {
+        true => None,
+        false => Some(prepared(app, &view, view.state.draft.clone()).await?),
+    };
+    Ok(json(&preview::draft(&view, prepared)))
+}
+
+/// Makes the plan for a draft, off the async threads.
+async fn prepared<B: Backend>(
+    app: &App<B>,
+    view: &Arc<View>,
+    draft: Vec<Change>,
+) -> Result<Result<Prepared, Refused>, Refusal> {
+    let reports = app.backend().reports(true, Instant::now() + REPORT_TIMEOUT).await;
+    let view = Arc::clone(view);
+    let made = tokio::task::spawn_blocking(move || prepare(&view, &draft, reports)).await;
+    made.map_err(|error| refuse(ProblemCode::Internal, error.to_string()))
 }
 
 /// `POST /v1/admin/plan/stage`.
@@ -56,30 +72,36 @@ pub async fn stage<B: Backend>(
     Query::parse(head.uri.query(), &[]).map_err(of_query)?;
     let request: StageRequest = read_json(app, head, body).await?;
     let view = app.backend().newest_view().await.ok_or_else(not_initialised)?;
+    if request.changes.is_empty() {
+        return Err(refuse(ProblemCode::MalformedRequest, "`changes` names no change"));
+    }
     let mut changes = Vec::new();
+    let mut given_up = Vec::new();
     for change in &request.changes {
-        changes.push(change_of(&view, change)?);
+        match change_of(&view, change)? {
+            // Who owns nothing needs no plan to be given up.
+            Change::Remove(node) if view.state.ring.topology().get(node).is_none() => {
+                given_up.push(node);
+            }
+            change => changes.push(change),
+        }
     }
     // What the changes lead to is refused before anything is staged.
     let mut draft = view.state.draft.clone();
     draft.extend(changes.iter().cloned());
-    if let Some(Err(refusal)) = planned(&view.state, &draft) {
-        return Err(of_plan(&refusal, &view));
-    }
     let expected = draft.len();
+    if let Err(refused) = prepared(app, &view, draft).await? {
+        return Err(of_plan(&refused, &view));
+    }
+    for node in given_up {
+        order_group0(app, ClusterCommand::GiveUp(node)).await?;
+        shown(app, |state| !state.nodes.contains_key(&node)).await;
+    }
     for change in changes {
         order_group0(app, ClusterCommand::Stage(change)).await?;
     }
     shown(app, |state| state.draft.len() >= expected).await;
-    draft_after(app).await
-}
-
-async fn draft_after<B: Backend>(app: &App<B>) -> Result<Answer, Refusal> {
-    let view = app.backend().newest_view().await.ok_or_else(not_initialised)?;
-    let info = app.backend().node_info(false).await;
-    let bytes_per_copy = info.data_bytes / u64::from(info.partitions.max(1));
-    let plan = planned(&view.state, &view.state.draft);
-    Ok(json(&describe_plans::draft(&view, plan, bytes_per_copy)))
+    shown_draft(app).await
 }
 
 /// `POST /v1/admin/plan/clear`.
@@ -119,22 +141,26 @@ pub async fn apply<B: Backend>(
 /// one's, so that is waited for.
 async fn plan_of<B: Backend>(app: &App<B>, request: &ApplyRequest) -> Result<RingPlan, Refusal> {
     let give_up = Instant::now() + VISIBLE_TIMEOUT;
+    let mut seen = None;
+    let mut refusal = stale("nothing is staged");
     loop {
         let view = app.backend().view().ok_or_else(not_initialised)?;
-        let refusal = match planned(&view.state, &view.state.draft) {
-            None => stale("nothing is staged"),
-            Some(Err(refusal)) => of_plan(&refusal, &view),
-            Some(Ok(plan)) => {
-                let is_same = plan.base_epoch == request.base_epoch
-                    && plan.digest.to_string() == request.digest;
-                if is_same {
-                    return Ok(plan);
-                }
-                stale("epoch or draft are others than those that were looked at")
-            }
-        };
         // The epoch only goes up: an older one will not come back.
-        if view.epoch() > request.base_epoch || Instant::now() >= give_up {
+        if view.epoch() > request.base_epoch {
+            let epoch = view.epoch();
+            return Err(stale(&format!("epoch {epoch} is in force, not {}", request.base_epoch)));
+        }
+        if seen != Some(view.state.revision) && !view.state.draft.is_empty() {
+            seen = Some(view.state.revision);
+            match prepared(app, &view, view.state.draft.clone()).await? {
+                Err(refused) => refusal = of_plan(&refused, &view),
+                Ok(made) if made.plan.digest.to_string() == request.digest => return Ok(made.plan),
+                Ok(_) => refusal = stale("the draft is another than the one that was looked at"),
+            }
+        } else if view.state.draft.is_empty() {
+            refusal = stale("nothing is staged");
+        }
+        if Instant::now() >= give_up {
             return Err(refusal);
         }
         tokio::time::sleep(VISIBLE_POLL).await;
@@ -148,20 +174,36 @@ pub fn migrations<B: Backend>(app: &App<B>, head: &Parts) -> Result<Answer, Refu
     Ok(json(&describe_plans::migrations(&view)))
 }
 
-/// `GET /v1/admin/migrations/why?partition=P`.
+/// `GET /v1/admin/migrations/why?plan=N&partition=P`.
 pub async fn why<B: Backend>(app: &App<B>, head: &Parts) -> Result<Answer, Refusal> {
-    let query = Query::parse(head.uri.query(), &["partition"]).map_err(of_query)?;
+    let query = Query::parse(head.uri.query(), &["plan", "partition"]).map_err(of_query)?;
     let parse = |text: &str| text.parse::<u32>().ok();
     let partition = query.parsed("partition", "a number", parse).map_err(of_query)?;
+    let plan = query.parsed("plan", "a number", parse_number).map_err(of_query)?.map(PlanId);
     let view = app.backend().newest_view().await.ok_or_else(not_initialised)?;
+    if let Some(id) = plan.filter(|id| view.state.plan(*id).is_none()) {
+        return Err(no_such_plan(&format!("there is no plan {id}")));
+    }
     let Some(partition) = partition else {
-        return Err(refuse(ProblemCode::MalformedRequest, "`partition` is missing"));
+        let plan = plan.or_else(|| current_plan(&view.state)).and_then(|id| view.state.plan(id));
+        let plan = plan.ok_or_else(|| no_such_plan("there is no plan"))?;
+        return Ok(json(&describe_plans::why_plan(&view, plan)));
     };
     if partition >= view.state.ring.partition_bits().count() {
         let detail = format!("there is no partition {partition}");
         return Err(refuse(ProblemCode::NoSuchPartition, detail));
     }
-    Ok(json(&describe_plans::why(&view, placement::PartitionId::new(partition))))
+    let partition = placement::PartitionId::new(partition);
+    Ok(json(&describe_plans::why_partition(&view, partition, plan)))
+}
+
+/// The plan that orders without a plan are for: the last one.
+fn current_plan(state: &ClusterState) -> Option<PlanId> {
+    state.last_plan().map(|plan| plan.id)
+}
+
+fn no_such_plan(detail: &str) -> Refusal {
+    Box::new(Problem::new(ProblemCode::NoSuchPlan, detail).with_hint("kvctl migrate ls"))
 }
 
 /// `POST /v1/admin/migrations/order`.
@@ -173,9 +215,8 @@ pub async fn order<B: Backend>(
     Query::parse(head.uri.query(), &[]).map_err(of_query)?;
     let request: PlanOrderRequest = read_json(app, head, body).await?;
     let view = app.backend().newest_view().await.ok_or_else(not_initialised)?;
-    let last = view.state.last_plan().map(|plan| plan.id);
-    let Some(plan) = request.plan.map(PlanId).or(last) else {
-        return Err(refuse(ProblemCode::NotFound, "there is no plan"));
+    let Some(plan) = request.plan.map(PlanId).or_else(|| current_plan(&view.state)) else {
+        return Err(no_such_plan("there is no plan"));
     };
     let at_ms = clock::wall_ms();
     let command = match request.order {
@@ -275,7 +316,7 @@ fn change_of(view: &View, change: &ChangeRequest) -> Result<Change, Refusal> {
             let id = known(view, node)?;
             if view.node(id).is_some_and(|record| record.health == Health::Up) {
                 let detail = format!("live-node: {node} is up; drain it, or stop it first");
-                let problem = Problem::new(ProblemCode::Unsafe, detail);
+                let problem = Problem::new(ProblemCode::PlanRefused, detail).with_rule("live-node");
                 return Err(Box::new(problem.with_hint(format!("kvctl drain {node}"))));
             }
             Change::Remove(id)
@@ -315,46 +356,4 @@ fn spare(view: &View, name: &NodeName) -> Result<NodeSpec, Refusal> {
 fn stale(detail: &str) -> Refusal {
     let detail = format!("{detail}: look at the plan again");
     Box::new(Problem::new(ProblemCode::StalePlan, detail).with_hint("kvctl plan show"))
-}
-
-/// Maps the rules that a plan violates.
-fn of_plan(refusal: &PlanRefusal, view: &View) -> Refusal {
-    let code = match refusal {
-        PlanRefusal::UnknownNode { .. } => ProblemCode::NoSuchNode,
-        PlanRefusal::NothingToDo
-        | PlanRefusal::TooManyChanges { .. }
-        | PlanRefusal::DuplicateChange { .. }
-        | PlanRefusal::AlreadyMember { .. }
-        | PlanRefusal::NameTaken { .. } => ProblemCode::Conflict,
-        PlanRefusal::ZoneDiffers { .. }
-        | PlanRefusal::NoNodesLeft
-        | PlanRefusal::NoQuorum { .. }
-        | PlanRefusal::Redundancy { .. }
-        | PlanRefusal::ZoneCover { .. }
-        | PlanRefusal::ZoneLoss { .. }
-        | PlanRefusal::Placement(_)
-        | PlanRefusal::Snapshot(_) => ProblemCode::Unsafe,
-    };
-    let detail = format!("{}: {}", refusal.rule(), describe_plans::with_names(refusal, view));
-    refuse(code, detail)
-}
-
-/// Maps the refusals of group 0.
-fn of_cluster(refusal: &ClusterRefusal, view: &View) -> Refusal {
-    let code = match refusal {
-        ClusterRefusal::NameTaken { .. } => ProblemCode::NameTaken,
-        ClusterRefusal::StaleEpoch { .. } | ClusterRefusal::StaleDraft => ProblemCode::StalePlan,
-        ClusterRefusal::NoSuchPlan { .. } => ProblemCode::NotFound,
-        ClusterRefusal::NoSuchNode { .. } => ProblemCode::NoSuchNode,
-        ClusterRefusal::Barred { .. } => ProblemCode::Forbidden,
-        ClusterRefusal::IllegalRing { .. } => ProblemCode::Unsafe,
-        ClusterRefusal::ZoneInUse { .. }
-        | ClusterRefusal::StagedAlready { .. }
-        | ClusterRefusal::DraftFull
-        | ClusterRefusal::PlanUnderWay { .. }
-        | ClusterRefusal::WrongPhase { .. }
-        | ClusterRefusal::InRing { .. }
-        | ClusterRefusal::NotReady { .. } => ProblemCode::Conflict,
-    };
-    refuse(code, describe_plans::with_names(refusal, view))
 }

@@ -1,5 +1,7 @@
 //! What machines ask of a node: whether it lives and serves, its version, its numbers.
 
+use std::time::Instant;
+
 use bytes::Bytes;
 use http::request::Parts;
 use kvapi::{Problem, ProblemCode};
@@ -8,6 +10,7 @@ use serde::Serialize;
 
 use super::app::{Answer, App, content, json};
 use super::backend::Backend;
+use super::partitions;
 use super::problem::{Refusal, not_initialised, of_query};
 use super::query::Query;
 
@@ -53,7 +56,7 @@ pub fn version<B: Backend>(app: &App<B>, head: &Parts) -> Result<Answer, Refusal
 }
 
 /// `GET /metrics`, in Prometheus' text format.
-pub fn metrics<B: Backend>(app: &App<B>, head: &Parts) -> Result<Answer, Refusal> {
+pub async fn metrics<B: Backend>(app: &App<B>, head: &Parts) -> Result<Answer, Refusal> {
     Query::parse(head.uri.query(), &[]).map_err(of_query)?;
     let gauges = [
         ("ringkv_ring_epoch", "Epoch of the ring in force.", app.backend().epoch().get()),
@@ -69,5 +72,8 @@ pub fn metrics<B: Backend>(app: &App<B>, head: &Parts) -> Result<Answer, Refusal
         ),
         ("ringkv_http_waiters", "Long polls under way.", app.waiters().used() as u64),
     ];
-    Ok(content(PROMETHEUS, Bytes::from(app.metrics().render(&gauges))))
+    let mut text = app.metrics().render(&gauges);
+    let reports = app.backend().reports(false, Instant::now()).await;
+    reports.values().for_each(|report| text.push_str(&partitions::series(report)));
+    Ok(content(PROMETHEUS, Bytes::from(text)))
 }

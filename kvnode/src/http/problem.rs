@@ -3,11 +3,14 @@
 
 use kvapi::problem::{Outcome, Retry};
 use kvapi::{ConditionError, KeyPathError, Problem, ProblemCode};
+use kvcore::cluster::ClusterRefusal;
+use placement::PlanRefusal;
 
 use super::backend::TransferError;
 use super::body::BodyError;
-use super::describe;
+use super::preview::Refused;
 use super::query::QueryError;
+use super::{describe, describe_plans};
 use crate::founding::InitError;
 use crate::router::RequestError;
 use crate::view::View;
@@ -123,6 +126,54 @@ pub fn of_transfer(error: TransferError, view: Option<&View>) -> Refusal {
             problem(ProblemCode::OutcomeUnknown).with_outcome(Outcome::Unknown, Retry::Safe)
         }
         TransferError::Request(error) => return of_request(error, view),
+    })
+}
+
+/// Maps the rules that staged changes break.
+#[must_use]
+pub fn of_plan(refused: &Refused, view: &View) -> Refusal {
+    let rule = refused.rule();
+    let detail = format!("{rule}: {}", describe_plans::with_names(refused, view));
+    let problem = Problem::new(ProblemCode::PlanRefused, detail).with_rule(rule);
+    Box::new(match refused {
+        Refused::Rule(PlanRefusal::UnknownNode { .. } | PlanRefusal::AlreadyMember { .. }) => {
+            problem.with_hint("kvctl node ls")
+        }
+        Refused::Rule(PlanRefusal::NoQuorum { .. }) => problem.with_hint("kvctl status"),
+        Refused::Rule(PlanRefusal::DuplicateChange { .. } | PlanRefusal::TooManyChanges { .. }) => {
+            problem.with_hint("kvctl plan show")
+        }
+        Refused::Rule(_) | Refused::DiskSpace { .. } => problem,
+    })
+}
+
+/// Maps the refusals of group 0.
+#[must_use]
+pub fn of_cluster(refusal: &ClusterRefusal, view: &View) -> Refusal {
+    let (code, hint) = match refusal {
+        ClusterRefusal::NameTaken { .. } => (ProblemCode::NameTaken, None),
+        ClusterRefusal::StaleEpoch { .. } | ClusterRefusal::StaleDraft => {
+            (ProblemCode::StalePlan, Some("kvctl plan show"))
+        }
+        ClusterRefusal::NoSuchPlan { .. } => (ProblemCode::NoSuchPlan, Some("kvctl migrate ls")),
+        ClusterRefusal::NoSuchNode { .. } => (ProblemCode::NoSuchNode, Some("kvctl node ls")),
+        ClusterRefusal::Barred { .. } => (ProblemCode::Barred, None),
+        ClusterRefusal::PlanUnderWay { .. } => {
+            (ProblemCode::PlanUnderWay, Some("kvctl migrate watch"))
+        }
+        ClusterRefusal::WrongPhase { .. } => (ProblemCode::WrongPhase, Some("kvctl migrate ls")),
+        ClusterRefusal::StagedAlready { .. } | ClusterRefusal::DraftFull => {
+            (ProblemCode::Conflict, Some("kvctl plan show"))
+        }
+        ClusterRefusal::ZoneInUse { .. }
+        | ClusterRefusal::InRing { .. }
+        | ClusterRefusal::IllegalRing { .. }
+        | ClusterRefusal::NotReady { .. } => (ProblemCode::Conflict, None),
+    };
+    let problem = Problem::new(code, describe_plans::with_names(refusal, view));
+    Box::new(match hint {
+        Some(hint) => problem.with_hint(hint),
+        None => problem,
     })
 }
 

@@ -46,7 +46,7 @@ impl RenderedRing {
         {
             return current;
         }
-        let document = describe::ring_document(&view.state);
+        let document = describe::ring_document(&view.state, &view.state.ring);
         let json = serde_json::to_vec(&document).expect("a ring has only strings and numbers");
         let rendered = Arc::new(Rendered {
             revision,
@@ -61,7 +61,13 @@ impl RenderedRing {
 
 /// `GET /v1/ring`.
 pub async fn ring<B: Backend>(app: &App<B>, head: &Parts) -> Result<Answer, Refusal> {
-    let query = Query::parse(head.uri.query(), &["after_epoch", "wait"]).map_err(of_query)?;
+    let known = ["after_epoch", "wait", "epoch"];
+    let query = Query::parse(head.uri.query(), &known).map_err(of_query)?;
+    if let Some(epoch) =
+        query.parsed("epoch", "a decimal number", parse_number).map_err(of_query)?
+    {
+        return older(app, head, &query, Epoch::new(epoch));
+    }
     let after = query.parsed("after_epoch", "a decimal number", parse_number).map_err(of_query)?;
     let wait = query.parsed("wait", "a time such as `30s`", parse_duration).map_err(of_query)?;
     let condition = ReadCondition::for_get(&head.headers).map_err(of_condition)?;
@@ -95,6 +101,39 @@ pub async fn ring<B: Backend>(app: &App<B>, head: &Parts) -> Result<Answer, Refu
     headers.insert(ETAG, etag(rendered.epoch.get()));
     headers.insert(VARY, HeaderValue::from_static("accept"));
     headers.insert(KV_RING_EPOCH, decimal(rendered.epoch.get()));
+    Ok(answer)
+}
+
+/// `GET /v1/ring?epoch=E`: the ring in force, or one that a plan still keeps for a way back. The
+/// directory is the one of now.
+fn older<B: Backend>(
+    app: &App<B>,
+    head: &Parts,
+    query: &Query<'_>,
+    epoch: Epoch,
+) -> Result<Answer, Refusal> {
+    if query.get("after_epoch").or(query.get("wait")).is_some() {
+        let detail = "`epoch` names a ring; there is nothing to wait for";
+        return Err(refuse(ProblemCode::MalformedRequest, detail));
+    }
+    let view = app.backend().view().ok_or_else(not_initialised)?;
+    let Some(ring) = describe::kept_ring(&view.state, epoch) else {
+        let detail = format!("no ring of epoch {epoch} is kept");
+        return Err(refuse(ProblemCode::NoSuchEpoch, detail));
+    };
+    let (content_type, body) = match wants_canonical_bytes(&head.headers) {
+        true => (CONTENT_TYPE_DEFAULT, ring.canonical_bytes()),
+        false => {
+            let document = describe::ring_document(&view.state, ring);
+            let json = serde_json::to_vec(&document);
+            ("application/json", json.expect("a ring has only strings and numbers"))
+        }
+    };
+    let mut answer = Response::new(Full::new(Bytes::from(body)));
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(ETAG, etag(epoch.get()));
+    headers.insert(VARY, HeaderValue::from_static("accept"));
     Ok(answer)
 }
 

@@ -4,7 +4,9 @@
 //! the bytes that the client sent, and a path that is not exactly a call's is none.
 
 use http::Method;
-use kvapi::admin::{INIT_PATH, NODE_PATH, RING_HISTORY_PATH, STATUS_PATH, TRANSFER_PATH};
+use kvapi::admin::{
+    INIT_PATH, NODE_PATH, PARTITIONS_PATH, RING_HISTORY_PATH, STATUS_PATH, TRANSFER_PATH,
+};
 use kvapi::client::RING_PATH;
 use kvapi::plans::{
     MIGRATIONS_PATH, ORDER_PATH, PLAN_APPLY_PATH, PLAN_CLEAR_PATH, PLAN_PATH, PLAN_STAGE_PATH,
@@ -47,6 +49,8 @@ pub enum Route<'a> {
     AdminTransfer,
     /// `/v1/admin/ring`: the rings that were.
     AdminRing,
+    /// `/v1/admin/partitions`: how much partitions hold and are asked for.
+    AdminPartitions,
     /// `/v1/admin/plan`: the draft and what it leads to.
     Plan,
     /// `/v1/admin/plan/stage`: add to the draft.
@@ -121,7 +125,7 @@ impl<'a> Route<'a> {
     }
 
     /// The routes without a key, with their paths.
-    pub const FIXED: [(&'static str, Self); 22] = [
+    pub const FIXED: [(&'static str, Self); 23] = [
         (RING_PATH, Self::Ring),
         ("/livez", Self::Live),
         ("/readyz", Self::Ready),
@@ -133,6 +137,7 @@ impl<'a> Route<'a> {
         (STATUS_PATH, Self::AdminStatus),
         (TRANSFER_PATH, Self::AdminTransfer),
         (RING_HISTORY_PATH, Self::AdminRing),
+        (PARTITIONS_PATH, Self::AdminPartitions),
         (PLAN_PATH, Self::Plan),
         (PLAN_STAGE_PATH, Self::PlanStage),
         (PLAN_CLEAR_PATH, Self::PlanClear),
@@ -171,6 +176,7 @@ impl<'a> Route<'a> {
             | Self::AdminNode
             | Self::AdminStatus
             | Self::AdminRing
+            | Self::AdminPartitions
             | Self::Plan
             | Self::Migrations
             | Self::Why => READ,

@@ -132,7 +132,12 @@ impl LocalStore {
             Consistency::Stale => self.staleness_ms(partition),
         };
         match read {
-            Ok(record) => PeerAnswer::Value { record, staleness_ms },
+            Ok(record) => {
+                if let Some(replica) = self.replica(partition) {
+                    replica.note_read();
+                }
+                PeerAnswer::Value { record, staleness_ms }
+            }
             Err(refusal) => PeerAnswer::Refused(refusal),
         }
     }
@@ -170,6 +175,7 @@ impl LocalStore {
                         self.staleness_ms(partition)
                     }
                 };
+                replica.note_read();
                 Some(PeerAnswer::Value { record, staleness_ms })
             }
             Ok(Quick::Disk(..) | Quick::NoLease) => None,
@@ -195,7 +201,14 @@ impl LocalStore {
         if self.disk.state() == DiskState::Full {
             return Err(PeerRefusal::DiskFull);
         }
-        self.core.budget().reserve(command.size()).ok_or(PeerRefusal::Overloaded)
+        let reserved = self.core.budget().reserve(command.size()).ok_or(PeerRefusal::Overloaded)?;
+        let groups = self.groups.load();
+        if let Some(group) = groups.of_partition(partition).filter(|group| group.leads_here)
+            && let Some(replica) = &group.replica
+        {
+            replica.note_write();
+        }
+        Ok(reserved)
     }
 
     /// Gives the leadership of a group away.

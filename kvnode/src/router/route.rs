@@ -103,6 +103,7 @@ impl Router {
             | PeerRequest::Register(_)
             | PeerRequest::FetchView { .. }
             | PeerRequest::FetchFounding
+            | PeerRequest::Report
             | PeerRequest::SnapshotChunk { .. } => PeerAnswer::Refused(PeerRefusal::Malformed),
         }
     }

@@ -38,6 +38,12 @@ impl DiskGuard {
         Self { path: path.to_owned(), reserve, full: AtomicBool::new(false) }
     }
 
+    /// Bytes to keep free.
+    #[must_use]
+    pub fn reserve(&self) -> u64 {
+        self.reserve
+    }
+
     /// The state as of the last check; costs nothing.
     #[must_use]
     pub fn state(&self) -> DiskState {

@@ -20,7 +20,29 @@ const OF_THE_STORE: [(&str, &str); 4] = [
     ("rocksdb.background-errors", "ringkv_store_background_errors"),
 ];
 
+/// What RocksDB knows of all records together, roughly.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DataTotals {
+    /// Number of keys.
+    pub keys: u64,
+    /// Bytes that are in memory and in no file yet.
+    pub memory_bytes: u64,
+}
+
 impl Database {
+    /// What there is of all records together; cheap. What RocksDB does not answer for counts as 0.
+    #[must_use]
+    pub fn data_totals(&self) -> DataTotals {
+        let data = self.family(Family::Data);
+        let value = |property: &str| {
+            self.inner.db.property_int_value_cf(data, property).ok().flatten().unwrap_or(0)
+        };
+        DataTotals {
+            keys: value("rocksdb.estimate-num-keys"),
+            memory_bytes: value("rocksdb.cur-size-all-mem-tables"),
+        }
+    }
+
     /// Sets the gauges of the store; cheap enough for every second. A property that RocksDB does not
     /// answer for leaves its gauge as it was.
     pub fn publish_stats(&self) {

@@ -11,6 +11,7 @@ use placement::{Epoch, NodeId, PartitionId};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::report::NodeReport;
 use crate::router::Consistency;
 
 /// A request from one node to another. None is ever forwarded by its receiver, but for
@@ -64,6 +65,8 @@ pub enum PeerRequest {
     },
     /// The founding that the receiver accepted.
     FetchFounding,
+    /// What the receiver tells of its disk and its replicas.
+    Report,
 }
 
 /// The answer to a [`PeerRequest`].
@@ -101,6 +104,8 @@ pub enum PeerAnswer {
     Transferred,
     /// The founding that the answering node accepted; none if it came to its cluster otherwise.
     Founding(Option<Box<ClusterState>>),
+    /// The answering node's disk and replicas.
+    Report(Box<NodeReport>),
 }
 
 /// Who a node is.
@@ -205,7 +210,8 @@ impl PeerRequest {
                 | Self::FetchView { .. }
                 | Self::SnapshotChunk { .. }
                 | Self::TransferLeadership { .. }
-                | Self::FetchFounding => 512,
+                | Self::FetchFounding
+                | Self::Report => 512,
             }
     }
 }
@@ -222,6 +228,7 @@ impl PeerAnswer {
                 Self::Registered(state)
                 | Self::View { newer: Some(state), .. }
                 | Self::Founding(Some(state)) => state_size(state),
+                Self::Report(report) => 64 + 48 * report.replicas.len(),
                 Self::Written(_)
                 | Self::Identity(_)
                 | Self::FoundingAccepted

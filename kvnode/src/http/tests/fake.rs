@@ -19,6 +19,7 @@ use tokio::sync::watch;
 
 use crate::founding::{Founded, FoundingOptions, FoundingStart, InitError};
 use crate::http::{Backend, ClusterKnowledge, TransferError};
+use crate::report::NodeReport;
 use crate::router::{Consistency, Located, RequestError, RequestOptions, Served};
 use crate::view::View;
 
@@ -33,6 +34,8 @@ pub struct Fake {
     store: Mutex<Store>,
     /// Writes that reached the node.
     pub writes: AtomicUsize,
+    /// What the nodes tell of their disks and replicas.
+    pub reports: Mutex<BTreeMap<NodeId, NodeReport>>,
     /// Calls wait while this holds true.
     pub held: watch::Sender<bool>,
 }
@@ -70,6 +73,7 @@ impl Fake {
             view: watch::Sender::new(None),
             store: Mutex::default(),
             writes: AtomicUsize::new(0),
+            reports: Mutex::default(),
             held: watch::Sender::new(false),
         }
     }
@@ -204,6 +208,12 @@ impl Backend for Fake {
         self.view()
     }
 
+    async fn reports(&self, others: bool, _: Instant) -> BTreeMap<NodeId, NodeReport> {
+        let mut reports = self.reports.lock().unwrap().clone();
+        reports.retain(|node, _| others || *node == NodeId::from_u128(1));
+        reports
+    }
+
     async fn cluster(
         &self,
         command: ClusterCommand,
@@ -243,6 +253,8 @@ impl Backend for Fake {
             replicas: with_replicas.then(Vec::new),
             log_bytes: 0,
             data_bytes: 0,
+            disk_available: 0,
+            disk_total: 0,
             disk_ok: true,
             version: "0.0.0".to_owned(),
             unix_ms: 0,
