@@ -188,6 +188,13 @@ impl<R> Replica<R> {
         self.snapshots.copies.state_of(replica)
     }
 
+    /// How all copies stand; none if this replica does not lead.
+    #[must_use]
+    pub fn copies(&self) -> Vec<(ReplicaId, CopyState)> {
+        let known = self.snapshots.copies.copies.keys();
+        known.filter_map(|replica| Some((*replica, self.copy_of(*replica)?))).collect()
+    }
+
     /// Tries the copies that wait for their next attempt at once: what stood in their way may be
     /// gone. Their failures so far stay known.
     pub fn retry_copies(&mut self, now: Time) {

@@ -156,6 +156,16 @@ impl<R> Core<R> {
         self.replicas.get(&group)?.copy_of(replica)
     }
 
+    /// The copies to replicas of groups that are led here, under way or failed.
+    #[must_use]
+    pub fn copies(&self) -> Vec<(GroupId, ReplicaId, CopyState)> {
+        let of = |(group, replica): (&GroupId, &Replica<R>)| {
+            let group = *group;
+            replica.copies().into_iter().map(move |(to, state)| (group, to, state))
+        };
+        self.replicas.iter().flat_map(of).collect()
+    }
+
     /// The view in force.
     #[must_use]
     pub fn view(&self) -> Option<&Arc<ClusterState>> {

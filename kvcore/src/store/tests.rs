@@ -155,3 +155,71 @@ proptest! {
         let _ = EntryPayload::decode(&bytes);
     }
 }
+
+fn digest_of(records: &[(&str, &str)], state: PartitionState) -> PartitionDigest {
+    let bits = placement::PartitionBits::new(4).expect("few bits");
+    let partition = placement::PartitionId::new(9);
+    let mut digest = PartitionDigestBuilder::new(partition, bits);
+    for (key, value) in records {
+        digest.add(key.as_bytes(), value.as_bytes());
+    }
+    digest.finish(&state)
+}
+
+/// A key of partition 9 of 16, and its hash.
+fn key_in_partition(number: usize) -> (String, u64) {
+    let keys = (0..).map(|number| format!("key-{number}"));
+    let hashed = keys.map(|key| (placement::key_hash(key.as_bytes()), key));
+    let (hash, key) = hashed.filter(|(hash, _)| hash >> 60 == 9).nth(number).expect("many keys");
+    (key, hash)
+}
+
+#[test]
+fn a_difference_is_named_by_the_range_of_hashes_that_it_is_in() {
+    let state = PartitionState { version: Version(3), clock_ms: 5 };
+    let keys: Vec<(String, u64)> = (0..40).map(key_in_partition).collect();
+    let mut records: Vec<(&str, &str)> = keys.iter().map(|(key, _)| (key.as_str(), "v")).collect();
+    records.sort_unstable();
+    let whole = digest_of(&records, state);
+    assert_eq!(whole.first_difference(&digest_of(&records, state)), None);
+    for (key, hash) in &keys {
+        let without: Vec<_> = records.iter().copied().filter(|(it, _)| it != key).collect();
+        let Some(SubRange::Hashes { first, last }) =
+            whole.first_difference(&digest_of(&without, state))
+        else {
+            panic!("{key} was not missed");
+        };
+        assert!((first..=last).contains(hash), "{key}: {hash:x} is not in {first:x}..={last:x}");
+        assert_eq!(last - first, (u64::MAX >> 4) / 64);
+        assert_eq!(first >> 60, 9);
+    }
+    let later = PartitionState { clock_ms: 6, ..state };
+    let difference = whole.first_difference(&digest_of(&records, later));
+    assert_eq!(difference, Some(SubRange::State));
+    assert_eq!(
+        difference.map(|it| it.to_string()).as_deref(),
+        Some("the state beside the records")
+    );
+}
+
+#[test]
+fn a_corrupted_digest_differs_in_the_sub_range_asked_for() {
+    let whole = digest_of(&[], PartitionState::default());
+    let other = whole.clone().with_a_difference_in(63);
+    let difference = whole.first_difference(&other).expect("it was corrupted");
+    assert_eq!(difference.to_string(), "key hashes 9fc0000000000000 to 9fffffffffffffff");
+    let other = whole.clone().with_a_difference_in(0);
+    let difference = whole.first_difference(&other).expect("it was corrupted");
+    assert_eq!(difference.to_string(), "key hashes 9000000000000000 to 903fffffffffffff");
+}
+
+#[test]
+fn a_digest_travels_whole_or_not_at_all() {
+    let digest = digest_of(&[("k", "v")], PartitionState::default());
+    let bytes = crate::codec::encode(&digest);
+    let decoded: PartitionDigest = crate::codec::decode(&bytes).expect("it was encoded");
+    assert_eq!(decoded, digest);
+    assert_eq!(decoded.ranges.as_array().len(), SUB_RANGES);
+    let short: Result<RangeSums, _> = RangeSums::try_from(vec![0; 63]);
+    assert!(short.is_err());
+}

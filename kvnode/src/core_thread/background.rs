@@ -43,7 +43,8 @@ pub(super) struct WantedDigest {
     pub partition: PartitionId,
     pub generation: Generation,
     pub state: PartitionState,
-    pub bits: PartitionBits,
+    /// None without a view, and then there is no digest.
+    pub bits: Option<PartitionBits>,
     pub point: ReadPoint,
 }
 
@@ -208,16 +209,18 @@ impl Workshop {
     fn digest(&self, wanted: &WantedDigest) {
         let WantedDigest { group, index, partition, generation, ref state, bits, ref point } =
             *wanted;
-        let digest = match point.partition_digest(partition, generation, state, bits) {
-            Ok(digest) if self.corrupt_digest => {
-                Some(digest.with_a_difference_in(CORRUPTED_SUB_RANGE))
+        let digest = bits.and_then(|bits| {
+            match point.partition_digest(partition, generation, state, bits) {
+                Ok(digest) if self.corrupt_digest => {
+                    Some(digest.with_a_difference_in(CORRUPTED_SUB_RANGE))
+                }
+                Ok(digest) => Some(digest),
+                Err(error) => {
+                    self.alarms.raise(Alarm::UnreadableData { group, reason: chain(&error) });
+                    None
+                }
             }
-            Ok(digest) => Some(digest),
-            Err(error) => {
-                self.alarms.raise(Alarm::UnreadableData { group, reason: chain(&error) });
-                None
-            }
-        };
+        });
         self.core.tell(Event::DigestComputed { group, index, digest });
     }
 

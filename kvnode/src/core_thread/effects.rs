@@ -106,7 +106,7 @@ impl Executor {
                 // Here and not on the other thread: the store is now at exactly this index.
                 let point = self.database.read_point();
                 let bits = self.view.load().map(|view| view.state.ring.partition_bits());
-                let (Some(partition), Some(bits)) = (group.partition(), bits) else { return };
+                let partition = group.partition().expect("group 0 is not verified this way");
                 let wanted =
                     WantedDigest { group, index, partition, generation, state, bits, point };
                 self.background.start(Job::ComputeDigest(Box::new(wanted)));

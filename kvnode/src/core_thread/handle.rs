@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use kvcore::cluster::ClusterCommand;
-use kvcore::group::GroupSummary;
+use kvcore::group::{CopyState, GroupSummary};
 use kvcore::message::PeerMessage;
 use kvcore::store::Command;
-use kvcore::{Event, Refusal, Reply};
+use kvcore::{Event, GroupId, Refusal, ReplicaId, Reply};
 use metrics::{Counter, counter};
 use placement::{Epoch, NodeId, PartitionId};
 use tokio::sync::oneshot;
@@ -34,6 +34,8 @@ pub enum Input {
     Event(Event<ReplyTo>),
     /// Somebody wants to know how the replicas are.
     Summaries(oneshot::Sender<Vec<GroupSummary>>),
+    /// Somebody wants to know how the copies are to replicas of groups that are led here.
+    Copies(oneshot::Sender<Vec<(GroupId, ReplicaId, CopyState)>>),
     /// The thread is to end.
     Stop,
 }
@@ -135,6 +137,15 @@ impl CoreHandle {
     pub async fn summaries(&self) -> Vec<GroupSummary> {
         let (sender, receiver) = oneshot::channel();
         if self.inputs.try_send(Input::Summaries(sender)).is_err() {
+            return Vec::new();
+        }
+        receiver.await.unwrap_or_default()
+    }
+
+    /// The copies to replicas of groups that are led here; empty if the core has stopped.
+    pub async fn copies(&self) -> Vec<(GroupId, ReplicaId, CopyState)> {
+        let (sender, receiver) = oneshot::channel();
+        if self.inputs.try_send(Input::Copies(sender)).is_err() {
             return Vec::new();
         }
         receiver.await.unwrap_or_default()

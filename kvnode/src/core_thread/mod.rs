@@ -185,6 +185,7 @@ fn take(input: Input, core: &Core<ReplyTo>, events: &mut Vec<Event<ReplyTo>>) ->
         Input::Event(event) => events.push(event),
         // Whoever asked and left does not mind.
         Input::Summaries(reply) => drop(reply.send(core.summaries())),
+        Input::Copies(reply) => drop(reply.send(core.copies())),
         Input::Stop => return false,
     }
     true

@@ -1,5 +1,6 @@
 //! Whole nodes in one process, over loopback sockets and real directories.
 
+mod copies;
 mod plans;
 
 use std::path::Path;
@@ -86,10 +87,14 @@ struct Cluster {
 }
 
 async fn cluster_of_three(settings: &Settings) -> Cluster {
+    cluster_with(settings, Faults::NONE).await
+}
+
+async fn cluster_with(settings: &Settings, faults: Faults) -> Cluster {
     let dir = TempDir::new().unwrap();
     let mut nodes = Vec::new();
     for name in ["n1", "n2", "n3"] {
-        let config = NodeConfig { settings: settings.clone(), ..config(name, dir.path()) };
+        let config = NodeConfig { settings: settings.clone(), faults, ..config(name, dir.path()) };
         nodes.push(Node::start(config).await.unwrap());
     }
     let founders = nodes.iter().map(address).collect();

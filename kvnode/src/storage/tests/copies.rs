@@ -38,11 +38,16 @@ fn incoming(directory: &Path) -> PathBuf {
     directory.join("incoming/7-2")
 }
 
-fn finish(mut installer: SnapshotInstaller, chunks: &[Bytes]) {
-    let due = installer.resume_point() as usize;
-    for (number, chunk) in chunks.iter().enumerate().skip(due) {
-        installer.add_chunk(u32::try_from(number).unwrap(), chunk).unwrap();
+/// Adds the chunks that are due, until there are so many.
+fn add_until(installer: &mut SnapshotInstaller, chunks: &[Bytes], until: usize) {
+    let first = installer.resume_point() as usize;
+    for (number, chunk) in (0..).zip(chunks).take(until).skip(first) {
+        installer.add_chunk(number, chunk).unwrap();
     }
+}
+
+fn finish(mut installer: SnapshotInstaller, chunks: &[Bytes]) {
+    add_until(&mut installer, chunks, chunks.len());
     installer.finish().unwrap();
 }
 
@@ -76,10 +81,7 @@ fn an_attempt_that_was_given_up_is_gone_on_with_in_the_same_process() {
     let target = small();
     for until in [3, 9, all.len()] {
         let mut installer = begin_in(&target.database, &built.manifest);
-        let due = installer.resume_point() as usize;
-        for (number, chunk) in all.iter().enumerate().take(until).skip(due) {
-            installer.add_chunk(u32::try_from(number).unwrap(), chunk).unwrap();
-        }
+        add_until(&mut installer, &all, until);
     }
     let installer = begin_in(&target.database, &built.manifest);
     assert_eq!(installer.resume_point() as usize, all.len());
