@@ -1,6 +1,7 @@
 //! A group as its leader sees it.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use migration::{Actual, Copy, CopyTrouble, Follower, Member};
 use placement::NodeId;
@@ -10,6 +11,9 @@ use super::replica::Replica;
 use crate::ids::{LogIndex, ReplicaId};
 use crate::message::CopyFailure;
 use crate::time::Time;
+
+/// A follower that has answered within this time is alive: five heartbeats.
+const HEARD_WITHIN: Duration = Duration::from_secs(1);
 
 /// Voters of a group, summed up.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,7 +51,7 @@ impl<R> Replica<R> {
     }
 
     /// How the voters do, for a summary over many groups.
-    pub fn voters_at_a_glance(&self, is_fit: impl Fn(NodeId) -> bool) -> Voters {
+    pub fn voters_at_a_glance(&self, is_fit: impl Fn(NodeId) -> bool, now: Time) -> Voters {
         let last = self.raw.raft.raft_log.last_index();
         let mut voters = Voters::default();
         let configuration = self.configuration();
@@ -55,12 +59,17 @@ impl<R> Replica<R> {
             let progress = self.raw.raft.prs().get(member.replica.get());
             let lacks = progress.map_or(last, |it| last.saturating_sub(it.matched));
             let lives = member.replica == self.id
-                || (progress.is_some_and(|it| it.recent_active) && is_fit(member.node));
+                || (self.is_heard(member.replica, now) && is_fit(member.node));
             let healthy = lives && lacks <= migration::LAG_MAX;
             voters.healthy += usize::from(healthy);
             voters.backlog += if member.replica == self.id { 0 } else { lacks };
         }
         voters
+    }
+
+    /// Whether a follower has answered this leader lately.
+    pub fn is_heard(&self, replica: ReplicaId, now: Time) -> bool {
+        self.heard.get(&replica).is_some_and(|at| now.since(*at) < HEARD_WITHIN)
     }
 
     fn follower(&self, member: Member, is_fit: &impl Fn(NodeId) -> bool, now: Time) -> Follower {
@@ -69,7 +78,7 @@ impl<R> Replica<R> {
         Follower {
             member,
             matched: LogIndex(matched),
-            active: progress.is_some_and(|it| it.recent_active) && is_fit(member.node),
+            active: self.is_heard(member.replica, now) && is_fit(member.node),
             copying: progress.is_some_and(|it| it.state == ProgressState::Snapshot),
             copy: self.copy_at(member.replica, now),
         }

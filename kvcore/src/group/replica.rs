@@ -65,6 +65,9 @@ pub(crate) struct Replica<R> {
     pub fetching: BTreeMap<LogIndex, Vec<WantedEntries>>,
     /// Nodes that messages came from, for replicas that the configuration here does not name yet.
     pub senders: BTreeMap<ReplicaId, NodeId>,
+    /// When each other replica was heard last. raft-rs forgets at every check of its quorum whom it
+    /// has heard, until they answer again: that is no sign of death.
+    pub heard: BTreeMap<ReplicaId, Time>,
     /// A truncation is on its way, through this index. Forgotten whenever a command of the node's
     /// own is dropped, so that it is proposed again.
     pub truncating: Option<LogIndex>,
@@ -212,6 +215,7 @@ impl<R> Replica<R> {
             vote_sync: None,
             fetching: BTreeMap::new(),
             senders: BTreeMap::new(),
+            heard: BTreeMap::new(),
             truncating: None,
             record_dirty: false,
             progress_dirty: false,
@@ -333,6 +337,9 @@ impl<R> Replica<R> {
     /// Hands a message to raft-rs and notes a sign of life of the leader.
     pub fn step_raft(&mut self, message: Message, turn: &mut Turn<'_, R>) {
         let sender = message.from;
+        if self.is_leader() && self.configuration().contains(ReplicaId(sender)) {
+            self.heard.insert(ReplicaId(sender), turn.now);
+        }
         let from_leader = matches!(
             message.get_msg_type(),
             MessageType::MsgAppend | MessageType::MsgHeartbeat | MessageType::MsgSnapshot

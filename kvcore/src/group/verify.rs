@@ -116,7 +116,8 @@ impl<R> Replica<R> {
         let configuration = self.configuration();
         let silent = |member: &Member| {
             !configuration.contains(member.replica)
-                || (!asked.digests.contains_key(&member.replica) && !self.is_active(member.replica))
+                || (!asked.digests.contains_key(&member.replica)
+                    && !self.is_heard(member.replica, turn.now))
         };
         if asked.replicas.iter().any(silent) {
             // It was removed or died meanwhile, and will not answer.

@@ -118,7 +118,7 @@ impl<R> Core<R> {
         let partitions = self.replicas.values().filter(|it| it.group != GroupId::CLUSTER);
         for replica in partitions.filter(|replica| replica.is_leader()) {
             let is_fit = |node| node == self.node || self.is_fit(node, now);
-            let voters = replica.voters_at_a_glance(is_fit);
+            let voters = replica.voters_at_a_glance(is_fit, now);
             led.count += 1;
             led.backlog += voters.backlog;
             let short = voters.healthy < view.members(replica.group).len();
