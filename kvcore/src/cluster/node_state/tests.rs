@@ -82,7 +82,8 @@ impl Cluster {
     fn advance_some(&mut self, moves: &[MoveId], from: Step, transition: &Transition) {
         let advance = |id: &MoveId| (*id, Some(from), Advance::to(transition.clone()));
         let moves = moves.iter().map(advance).collect();
-        self.order(ClusterCommand::Advance { moves, at_ms: 3000 });
+        let epoch = self.0.epoch();
+        self.order(ClusterCommand::Advance { moves, epoch, at_ms: 3000 });
     }
 
     fn verify_all(&mut self) {
@@ -170,7 +171,8 @@ fn a_join_that_is_cancelled_leaves_a_spare_once_its_copies_are_gone() {
     let gone = Advance { residue_gone: true, ..Advance::default() };
     let plan = cluster.0.last_plan().unwrap();
     let moves = plan.numbered().map(|(id, _)| (id, None, gone.clone())).collect();
-    cluster.order(ClusterCommand::Advance { moves, at_ms: 3500 });
+    let epoch = cluster.0.epoch();
+    cluster.order(ClusterCommand::Advance { moves, epoch, at_ms: 3500 });
     assert_eq!(cluster.state(SPARE), NodeState::Spare);
 }
 
