@@ -24,6 +24,8 @@ use crate::wait::hold;
 const PLAN_DEADLINE: Duration = Duration::from_secs(120);
 /// Time for which the cluster is without its victims.
 const ABSENCE: Duration = Duration::from_millis(1500);
+/// Shortest time between two writes of one writer.
+const PACE: Duration = Duration::from_millis(20);
 /// Keys that are written and deleted again in every cell.
 const DOOMED: usize = 40;
 
@@ -173,15 +175,23 @@ pub async fn run(cells: &[Cell]) -> anyhow::Result<Vec<String>> {
         println!("{line}");
         lines.push(line);
     }
-    let totals = stage.ledger.totals();
-    println!("writes: {totals:?}; every acknowledged one is there");
+    let mut acknowledged = 0;
+    let mut unknown = 0;
+    for ledger in &stage.ledgers {
+        // What an earlier cell wrote must have come through the later ones.
+        ledger.check_through(&stage.cluster.addresses(), 0).await?;
+        acknowledged += ledger.totals().acknowledged;
+        unknown += ledger.totals().unknown;
+    }
+    println!("{acknowledged} acknowledged writes, all there; {unknown} of unknown outcome");
     stage.cluster.finish()?;
     Ok(lines)
 }
 
 struct Stage {
     cluster: Cluster,
-    ledger: Arc<Ledger>,
+    /// What each cell wrote.
+    ledgers: Vec<Arc<Ledger>>,
     hold_file: PathBuf,
     /// Position of the node that comes and goes.
     guest: usize,
@@ -203,7 +213,7 @@ impl Stage {
         let guest = cluster.add_spare("z1").await?;
         Ok(Self {
             cluster,
-            ledger: Arc::default(),
+            ledgers: Vec::new(),
             hold_file: control,
             guest,
             is_member: false,
@@ -268,8 +278,9 @@ impl Stage {
         let began = Instant::now();
         self.doom(round).await?;
         let prefix: &'static str = Box::leak(format!("cell-{round}").into_boxed_str());
-        let options = LoadOptions { prefix, ..LoadOptions::default() };
-        let load = Load::start(&self.cluster.addresses(), &options, &self.ledger);
+        let options = LoadOptions { prefix, pace: PACE, ..LoadOptions::default() };
+        let ledger = Arc::new(Ledger::default());
+        let load = Load::start(&self.cluster.addresses(), &options, &ledger);
         if cell.place != Place::Grace {
             self.hold(cell.place.held())?;
         }
@@ -287,10 +298,11 @@ impl Stage {
         let plan = wait_plan(&self.cluster, "the place", self.plan, PLAN_DEADLINE, reached).await?;
         let subject = plan.at(cell.place.step()).next().context("no move is there")?.clone();
         let victims = self.victims(cell.victim, &subject).await?;
+        // Nothing takes the move on while it is held, but for its victim's death.
+        let recorded = self.recorded(&subject).await?;
         for victim in &victims {
             self.cluster.node(*victim).kill()?;
         }
-        let recorded = self.recorded(&subject).await?;
         ensure!(
             recorded.step == cell.place.step(),
             "the record says {} ({}), so the victim did not die in {:?}",
@@ -308,7 +320,8 @@ impl Stage {
         }
         self.finish_plan().await?;
         let longest = load.stop().await?;
-        self.check().await?;
+        self.check(&ledger).await?;
+        self.ledgers.push(ledger);
         let names: Vec<&str> =
             victims.iter().map(|it| self.cluster.node(*it).name.as_str()).collect();
         Ok(format!(
@@ -369,12 +382,12 @@ impl Stage {
 
     /// Everything acknowledged is there through every node, nothing deleted is, and the cluster says
     /// that all is well.
-    async fn check(&self) -> anyhow::Result<()> {
+    async fn check(&self, ledger: &Ledger) -> anyhow::Result<()> {
         self.cluster.wait_ready().await?;
         wait_check(&self.cluster, PLAN_DEADLINE).await?;
         let addresses = self.cluster.addresses();
         for node in 0..self.cluster.nodes().len() {
-            self.ledger.check_through(&addresses, node).await?;
+            ledger.check_through(&addresses, node).await?;
         }
         let mut caller = Caller::new(&addresses);
         for (number, key) in self.doomed.iter().enumerate() {

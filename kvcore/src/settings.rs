@@ -43,8 +43,8 @@ pub struct Settings {
     /// A follower of which nothing was heard for this long while it takes a snapshot has stalled.
     /// It gives a sign of life four times as often, also while it waits for its budget.
     pub snapshot_stall: Duration,
-    /// A comparison of digests that is not complete after this long is given up and made again;
-    /// doubled with each time in a row.
+    /// A comparison of digests that is not complete after this long is given up and made again: an
+    /// answer was lost, or the partition is large. Doubled with each time in a row.
     pub verify_patience: Duration,
     /// Pause after the first failure of a copy; doubled by each further one.
     pub copy_retry_min: Duration,
@@ -87,7 +87,7 @@ impl Default for Settings {
             log_retain_bytes_max: 16 << 20,
             log_copy_bytes_max: 512 << 20,
             snapshot_stall: Duration::from_secs(5),
-            verify_patience: Duration::from_secs(30),
+            verify_patience: Duration::from_secs(5),
             copy_retry_min: Duration::from_secs(1),
             copy_retry_max: Duration::from_secs(30),
             copy_retry_blocked: Duration::from_secs(600),

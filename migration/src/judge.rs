@@ -231,14 +231,10 @@ fn votes_as_owned(actual: &Actual, owners: &[Member]) -> bool {
 
 fn serving(subject: &Move, actual: &Actual, standing: &Standing<'_>) -> Advance {
     let mut advance = Advance::default();
+    if mismatch(actual).is_some() {
+        return advance;
+    }
     match &actual.verification {
-        Some(Verification::Differs { index, member, range }) if *index >= actual.changed_at => {
-            let reason = BlockReason::Mismatch { node: member.node, range: range.clone() };
-            if !is_blocked_for(subject, &reason) {
-                advance.transition = Some(Transition::Block(reason));
-            }
-            return advance;
-        }
         Some(Verification::Agreed { index, digest, replicas })
             if subject.after_swap.is_none()
                 && votes_as_owned(actual, standing.owners)
@@ -289,8 +285,14 @@ fn block(
     }
 }
 
-fn is_blocked_for(subject: &Move, reason: &BlockReason) -> bool {
-    matches!(&subject.stage, Stage::Blocked { reason: known, .. } if known == reason)
+/// What the last comparison found wrong, unless the voters have changed since.
+fn mismatch(actual: &Actual) -> Option<BlockReason> {
+    match &actual.verification {
+        Some(Verification::Differs { index, member, range }) if *index >= actual.changed_at => {
+            Some(BlockReason::Mismatch { node: member.node, range: range.clone() })
+        }
+        Some(Verification::Differs { .. } | Verification::Agreed { .. }) | None => None,
+    }
 }
 
 fn hindrance(
@@ -299,6 +301,9 @@ fn hindrance(
     actual: &Actual,
     standing: &Standing<'_>,
 ) -> Option<BlockReason> {
+    if let Some(reason) = mismatch(actual).filter(|_| step == Step::Serving) {
+        return Some(reason);
+    }
     let is_down = |node: &NodeId| standing.down.contains(node);
     let needs_target = |gain: &Member| match step {
         Step::Copying | Step::CatchingUp | Step::Verified => true,
@@ -316,10 +321,9 @@ fn hindrance(
     }
     let needs_voters =
         matches!(step, Step::CatchingUp | Step::Verified | Step::Serving | Step::Retiring);
-    if needs_voters {
-        if let Some(owner) = standing.staying.iter().map(|it| it.node).find(is_down) {
-            return Some(BlockReason::VoterDown(owner));
-        }
+    let mut staying = standing.staying.iter().map(|it| it.node);
+    if let Some(owner) = staying.find(is_down).filter(|_| needs_voters) {
+        return Some(BlockReason::VoterDown(owner));
     }
     match (step, subject.lose) {
         (Step::Retiring, Some(lose)) if is_down(&lose.node) && !subject.lose_is_dead => {

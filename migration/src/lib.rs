@@ -31,3 +31,7 @@ pub use plan::{Phase, Plan, PlanKind, Signals};
 pub use reconcile::{Blocker, GroupStep, LAG_MAX, Next, Wanted, reconcile};
 pub use stage::{AbortReason, BlockReason, OutOfOrder, Stage, Step, Transition};
 pub use why::{Explanation, why};
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

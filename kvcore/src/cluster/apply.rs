@@ -3,6 +3,7 @@
 use super::command::{ClusterCommand, ClusterOutcome, ClusterRefusal};
 use super::plans;
 use super::state::{ClusterState, Health, NodeRecord, Registration};
+use super::voters;
 use crate::ids::Revision;
 
 /// Applies one command at `revision`, its index in group 0's log.
@@ -70,7 +71,7 @@ fn change_plans(
             plans::note_signals(state, plan, signals, at_ms)
         }
         ClusterCommand::GiveUp(node) => plans::give_up(state, node),
-        ClusterCommand::RetireGroup0 { epoch } => plans::retire_group0(state, epoch),
+        ClusterCommand::RetireGroup0 { epoch } => voters::retire_group0(state, epoch),
         ClusterCommand::Register(_)
         | ClusterCommand::SetHealth(_)
         | ClusterCommand::Truncate { .. }
@@ -79,7 +80,7 @@ fn change_plans(
 }
 
 fn register(state: &mut ClusterState, registration: Registration) -> ClusterOutcome {
-    if state.departed.get(&registration.id).is_some_and(|it| it.is_lost) {
+    if state.is_barred(registration.id) {
         let node = registration.id;
         return ClusterOutcome::Refused(ClusterRefusal::Barred { node });
     }

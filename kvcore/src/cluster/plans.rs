@@ -14,7 +14,7 @@ use placement::{
 
 use super::command::{ClusterOutcome, ClusterRefusal, PlanOrder};
 use super::state::{ClusterState, Departure, EpochRecord};
-use super::voters::group0_nodes;
+use super::voters::choose_group0;
 
 /// Plans that have ended and stay on record.
 const ENDED_PLANS_KEPT: usize = 8;
@@ -94,7 +94,7 @@ fn is_same_draft(ordered: &[Change], draft: &[Change]) -> bool {
 /// A ring is made of nodes of the directory alone, and never of one that was given up.
 fn check_nodes(state: &ClusterState, topology: &Topology) -> Result<(), ClusterRefusal> {
     for node in topology.nodes().iter().map(|spec| spec.id) {
-        if state.departed.get(&node).is_some_and(|departure| departure.is_lost) {
+        if state.is_barred(node) {
             return Err(ClusterRefusal::Barred { node });
         }
         if !state.nodes.contains_key(&node) {
@@ -204,7 +204,7 @@ fn abort(state: &mut ClusterState, id: PlanId, reason: &AbortReason, at_ms: u64)
     }
 }
 
-fn new_replica(state: &mut ClusterState) -> ReplicaId {
+pub(super) fn new_replica(state: &mut ClusterState) -> ReplicaId {
     let replica = state.next_replica;
     state.next_replica = ReplicaId(replica.get() + 1);
     replica
@@ -335,34 +335,6 @@ fn bar_lost(state: &mut ClusterState, id: PlanId, epoch: Epoch) {
     }
 }
 
-/// Group 0's voters follow the ring: those that left it are replaced.
-fn choose_group0(state: &mut ClusterState) {
-    let nodes: Vec<_> =
-        state.ring.nodes().iter().map(|node| (node.id, node.zone.clone())).collect();
-    let current: Vec<NodeId> = state.group0.iter().map(|member| member.node).collect();
-    let chosen = group0_nodes(&nodes, &current);
-    let mut known = std::mem::take(&mut state.group0);
-    known.append(&mut state.group0_former);
-    for node in chosen {
-        // Who still follows goes on under its id: a node holds one replica of a group at a time.
-        let member = match known.iter().position(|member| member.node == node) {
-            Some(place) => known.remove(place),
-            None => Member { replica: new_replica(state), node },
-        };
-        state.group0.push(member);
-    }
-    state.group0_former = known;
-}
-
-/// Group 0's new voters vote: the former ones may go, and never come back under their ids.
-pub(super) fn retire_group0(state: &mut ClusterState, epoch: Epoch) -> Applied {
-    if epoch != state.epoch() {
-        return Err(ClusterRefusal::StaleEpoch { base: epoch, epoch: state.epoch() });
-    }
-    state.group0_former.clear();
-    Ok(ClusterOutcome::Done)
-}
-
 /// Gives a plan up before its ring is published.
 pub(super) fn cancel(state: &mut ClusterState, id: PlanId, at_ms: u64) -> Applied {
     let plan = plan_mut(state, id)?;
@@ -413,8 +385,10 @@ pub(super) fn note_signals(
     at_ms: u64,
 ) -> Applied {
     let partitions = state.ring.partition_bits().count();
+    // Who is lost will not say that its copies are destroyed, and is not asked to.
     let cleared = state.plan(id).is_some_and(|plan| {
-        plan.leaving().all(|node| !state.open_moves().any(|it| it.is_on(node)))
+        let asked = |node: &NodeId| plan.lost().all(|lost| lost != *node);
+        plan.leaving().filter(asked).all(|node| !state.open_moves().any(|it| it.is_on(node)))
     });
     let plan = plan_mut(state, id)?;
     let Phase::Published { epoch, .. } = plan.phase else {

@@ -168,6 +168,12 @@ impl ClusterState {
             })
     }
 
+    /// Whether an identity was given up: its data stays untouched on its disk, whoever runs it.
+    #[must_use]
+    pub fn is_barred(&self, node: NodeId) -> bool {
+        self.departed.get(&node).is_some_and(|departure| departure.is_lost)
+    }
+
     /// Whether a plan that is not published leads back to a replica of an earlier ring.
     #[must_use]
     pub fn comes_back(&self, member: Member) -> bool {

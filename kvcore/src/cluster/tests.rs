@@ -1,3 +1,5 @@
+mod plans;
+
 use std::time::Duration;
 
 use placement::{

@@ -1,6 +1,11 @@
 //! Who votes in group 0: few nodes, spread over zones, replaced when one leaves the ring.
 
-use placement::{NodeId, Zone};
+use migration::Member;
+use placement::{Epoch, NodeId, Zone};
+
+use super::command::{ClusterOutcome, ClusterRefusal};
+use super::plans::new_replica;
+use super::state::ClusterState;
 
 /// Voters of group 0 in a cluster of three nodes or more; below that, one.
 const VOTERS: usize = 3;
@@ -20,4 +25,35 @@ pub(super) fn group0_nodes(nodes: &[(NodeId, Zone)], current: &[NodeId]) -> Vec<
         chosen.push(next);
     }
     chosen.into_iter().map(|(node, _)| *node).collect()
+}
+
+/// Group 0's voters follow the ring: those that left it are replaced.
+pub(super) fn choose_group0(state: &mut ClusterState) {
+    let nodes: Vec<_> =
+        state.ring.nodes().iter().map(|node| (node.id, node.zone.clone())).collect();
+    let current: Vec<NodeId> = state.group0.iter().map(|member| member.node).collect();
+    let chosen = group0_nodes(&nodes, &current);
+    let mut known = std::mem::take(&mut state.group0);
+    known.append(&mut state.group0_former);
+    for node in chosen {
+        // Who still follows goes on under its id: a node holds one replica of a group at a time.
+        let member = match known.iter().position(|member| member.node == node) {
+            Some(place) => known.remove(place),
+            None => Member { replica: new_replica(state), node },
+        };
+        state.group0.push(member);
+    }
+    state.group0_former = known;
+}
+
+/// Group 0's new voters vote: the former ones may go, and never come back under their ids.
+pub(super) fn retire_group0(
+    state: &mut ClusterState,
+    epoch: Epoch,
+) -> Result<ClusterOutcome, ClusterRefusal> {
+    if epoch != state.epoch() {
+        return Err(ClusterRefusal::StaleEpoch { base: epoch, epoch: state.epoch() });
+    }
+    state.group0_former.clear();
+    Ok(ClusterOutcome::Done)
 }

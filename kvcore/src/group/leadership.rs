@@ -186,7 +186,7 @@ impl<R> Replica<R> {
     }
 
     /// Whether a follower has acknowledged anything lately.
-    fn is_active(&self, replica: ReplicaId) -> bool {
+    pub fn is_active(&self, replica: ReplicaId) -> bool {
         self.raw.raft.prs().get(replica.get()).is_some_and(|progress| progress.recent_active)
     }
 

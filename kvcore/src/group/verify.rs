@@ -114,8 +114,12 @@ impl<R> Replica<R> {
             turn.settings.verify_patience * (1 << self.verifier.overdue.min(5));
         let Some(asked) = &self.verifier.asked else { return };
         let configuration = self.configuration();
-        if asked.replicas.iter().any(|member| !configuration.contains(member.replica)) {
-            // It was removed meanwhile and will not answer.
+        let silent = |member: &Member| {
+            !configuration.contains(member.replica)
+                || (!asked.digests.contains_key(&member.replica) && !self.is_active(member.replica))
+        };
+        if asked.replicas.iter().any(silent) {
+            // It was removed or died meanwhile, and will not answer.
             self.verifier.asked = None;
         } else if asked.term != self.term() {
             self.verifier.asked = None;

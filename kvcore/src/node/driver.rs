@@ -254,7 +254,8 @@ impl<R> Core<R> {
         moves: &[OpenMove],
         turn: &mut Turn<'_, R>,
     ) {
-        for member in moves.iter().filter_map(|open| open.it.condemned()) {
+        let condemned = moves.iter().filter_map(|open| open.it.condemned());
+        for member in condemned.filter(|member| !view.is_barred(member.node)) {
             let gone =
                 self.driver.gone.get(&group).is_some_and(|gone| gone.contains(&member.replica));
             if gone {
@@ -323,7 +324,7 @@ impl<R> Core<R> {
         replica: ReplicaId,
         turn: &mut Turn<'_, R>,
     ) {
-        let Some(view) = self.view.clone() else { return };
+        let Some(view) = self.view.clone().filter(|view| !view.is_barred(from)) else { return };
         if let Some(index) = self.proof_of_removal(&view, group, replica) {
             self.order(group, from, replica, index, turn);
         }

@@ -76,8 +76,15 @@ pub async fn stage<B: Backend>(
         return Err(refuse(ProblemCode::MalformedRequest, "`changes` names no change"));
     }
     let mut changes = Vec::new();
+    let mut given_up = Vec::new();
     for change in &request.changes {
-        changes.push(change_of(&view, change)?);
+        match change_of(&view, change)? {
+            // Who owns nothing needs no plan to be given up.
+            Change::Remove(node) if view.state.ring.topology().get(node).is_none() => {
+                given_up.push(node);
+            }
+            change => changes.push(change),
+        }
     }
     // What the changes lead to is refused before anything is staged.
     let mut draft = view.state.draft.clone();
@@ -85,6 +92,10 @@ pub async fn stage<B: Backend>(
     let expected = draft.len();
     if let Err(refused) = prepared(app, &view, draft).await? {
         return Err(of_plan(&refused, &view));
+    }
+    for node in given_up {
+        order_group0(app, ClusterCommand::GiveUp(node)).await?;
+        shown(app, |state| !state.nodes.contains_key(&node)).await;
     }
     for change in changes {
         order_group0(app, ClusterCommand::Stage(change)).await?;

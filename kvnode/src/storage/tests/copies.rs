@@ -39,8 +39,9 @@ fn incoming(directory: &Path) -> PathBuf {
 }
 
 fn finish(mut installer: SnapshotInstaller, chunks: &[Bytes]) {
-    for number in installer.resume_point() as usize..chunks.len() {
-        installer.add_chunk(u32::try_from(number).unwrap(), &chunks[number]).unwrap();
+    let due = installer.resume_point() as usize;
+    for (number, chunk) in chunks.iter().enumerate().skip(due) {
+        installer.add_chunk(u32::try_from(number).unwrap(), chunk).unwrap();
     }
     installer.finish().unwrap();
 }
@@ -75,8 +76,9 @@ fn an_attempt_that_was_given_up_is_gone_on_with_in_the_same_process() {
     let target = small();
     for until in [3, 9, all.len()] {
         let mut installer = begin_in(&target.database, &built.manifest);
-        for number in installer.resume_point() as usize..until {
-            installer.add_chunk(u32::try_from(number).unwrap(), &all[number]).unwrap();
+        let due = installer.resume_point() as usize;
+        for (number, chunk) in all.iter().enumerate().take(until).skip(due) {
+            installer.add_chunk(u32::try_from(number).unwrap(), chunk).unwrap();
         }
     }
     let installer = begin_in(&target.database, &built.manifest);

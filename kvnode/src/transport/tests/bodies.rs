@@ -100,10 +100,14 @@ fn the_bytes_of_messages_do_not_change() {
     append_message(&mut body, &snapshot_taking());
     let golden = concat!(
         "02",
-        "0a000000",
+        "26000000",
         "01",
         "0500000000000000",
-        "01", // heartbeat
+        "01",
+        "0100000000000000",
+        "0000000000000000",
+        "0000000000000000",
+        "00000000", // heartbeat
         "04",
         "09000000",
         "01",

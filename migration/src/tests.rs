@@ -1,0 +1,4 @@
+mod bench;
+mod properties;
+mod scenarios;
+mod table;
