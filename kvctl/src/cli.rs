@@ -6,7 +6,8 @@ use clap::{Parser, Subcommand};
 use kvapi::{Client, ClientOptions, Endpoint};
 
 use crate::commands::{
-    bench, change, completion, del, dev, get, init, migrate, node, plan, put, ring, simulate,
+    bench, completion, del, dev, drain, get, init, join, migrate, node, plan, put, remove, replace,
+    reweight, ring, simulate,
 };
 use crate::exit::Failure;
 use crate::input::parse_duration;
@@ -76,15 +77,15 @@ pub enum Command {
     /// Checks that all is well; one line per check.
     Check,
     /// Stages that spares become members.
-    Join(change::Join),
+    Join(join::Args),
     /// Stages that members leave.
-    Drain(change::Drain),
+    Drain(drain::Args),
     /// Stages that a dead member is given up with its data.
-    Remove(change::Remove),
+    Remove(remove::Args),
     /// Stages that a spare takes a member's place.
-    Replace(change::Replace),
+    Replace(replace::Args),
     /// Stages another weight for a member.
-    Reweight(change::Reweight),
+    Reweight(reweight::Args),
     /// Shows, applies or forgets what is staged.
     Plan(plan::Args),
     /// Follows and steers plans under way.

@@ -1,17 +1,22 @@
 //! One module per command, and the dispatch between them.
 
 pub mod bench;
-pub mod change;
+mod change;
 pub mod check;
 pub mod completion;
 pub mod del;
 pub mod dev;
+pub mod drain;
 pub mod get;
 pub mod init;
+pub mod join;
 pub mod migrate;
 pub mod node;
 pub mod plan;
 pub mod put;
+pub mod remove;
+pub mod replace;
+pub mod reweight;
 pub mod ring;
 pub mod simulate;
 pub mod status;
@@ -31,11 +36,11 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Node(args) => block_on(node::run(globals, args)),
         Command::Ring(args) => block_on(ring::run(globals, args)),
         Command::Check => block_on(check::run(globals)),
-        Command::Join(args) => block_on(change::join(globals, args)),
-        Command::Drain(args) => block_on(change::drain(globals, args)),
-        Command::Remove(args) => block_on(change::remove(globals, args)),
-        Command::Replace(args) => block_on(change::replace(globals, args)),
-        Command::Reweight(args) => block_on(change::reweight(globals, args)),
+        Command::Join(args) => block_on(join::run(globals, args)),
+        Command::Drain(args) => block_on(drain::run(globals, args)),
+        Command::Remove(args) => block_on(remove::run(globals, args)),
+        Command::Replace(args) => block_on(replace::run(globals, args)),
+        Command::Reweight(args) => block_on(reweight::run(globals, args)),
         Command::Plan(args) => block_on(plan::run(globals, args)),
         Command::Migrate(args) => block_on(migrate::run(globals, args)),
         Command::Get(args) => block_on(get::run(globals, args)),

@@ -80,7 +80,8 @@ pub fn parse_partitions(text: &str) -> Result<u32, String> {
     Ok(bits.count())
 }
 
-fn parse_policy(text: &str) -> Result<TokenPolicy, String> {
+/// A policy by its name.
+pub fn parse_policy(text: &str) -> Result<TokenPolicy, String> {
     match text {
         "balanced" => Ok(TokenPolicy::Balanced),
         "random" => Ok(TokenPolicy::Random),

@@ -5,6 +5,7 @@ use kvapi::NodeInfo;
 use serde_json::json;
 
 use crate::cli::Globals;
+use crate::commands::plan::bytes;
 use crate::commands::status::{find_node, health_name, stage_name};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Format};
@@ -41,14 +42,15 @@ async fn list(globals: &Globals) -> Result<(), Failure> {
     if globals.output == Format::Json {
         return output::json(&status.nodes);
     }
-    let columns = ["node", "zone", "health", "stage", "replicas", "primaries", "client", "peer"];
+    let columns = ["node", "zone", "weight", "health", "state", "replicas", "primaries", "client", "peer"];
     let mut table = output::table(&columns);
     for node in &status.nodes {
         table.add_row([
             Cell::new(node.name.as_str()),
             Cell::new(node.zone.as_str()),
+            Cell::new(node.weight),
             Cell::new(health_name(node.health)),
-            Cell::new(stage_name(node.stage)),
+            Cell::new(node.state),
             Cell::new(node.replicas),
             Cell::new(node.primaries),
             Cell::new(&node.client_address),
@@ -87,7 +89,7 @@ fn in_words(info: &NodeInfo) -> String {
          stage        {stage}\n\
          view         epoch {epoch}, revision {revision}, confirmed {age} ms ago\n\
          partitions   {partitions} held, {leaders} led\n\
-         disk         {disk}; {data} bytes of data, {log} bytes of logs\n\
+         disk         {disk}; {data} of data, {log} of logs, {free} of {total} free\n\
          version      {version}\n",
         name = info.name,
         id = info.id,
@@ -101,8 +103,10 @@ fn in_words(info: &NodeInfo) -> String {
         age = info.view_age_ms,
         partitions = info.partitions,
         leaders = info.leaders,
-        data = info.data_bytes,
-        log = info.log_bytes,
+        data = bytes(info.data_bytes),
+        log = bytes(info.log_bytes),
+        free = bytes(info.disk_available),
+        total = bytes(info.disk_total),
         version = info.version,
     );
     for alarm in &info.alarms {

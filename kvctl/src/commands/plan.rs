@@ -31,7 +31,7 @@ enum Command {
         /// Follow the plan until it serves.
         #[arg(long)]
         follow: bool,
-        /// Wait until nothing of the plan is left to do, the grace included.
+        /// Wait until the plan is finished: the grace has ended and all signals pass.
         #[arg(long)]
         wait: bool,
         /// The digest that `plan show` printed; what is staged now unless given.
@@ -57,8 +57,11 @@ pub async fn run(globals: &Globals, args: Args) -> Result<(), Failure> {
             apply_draft(globals, &draft, yes, follow, wait).await
         }
         Command::Clear => {
-            let _: Done = globals.client().order(PLAN_CLEAR_PATH, &json!({})).await?;
-            Ok(())
+            let done: Done = globals.client().order(PLAN_CLEAR_PATH, &json!({})).await?;
+            match globals.output {
+                Format::Json => output::json(&done),
+                Format::Table => output::text("nothing is staged\n"),
+            }
         }
     }
 }
@@ -82,7 +85,9 @@ pub async fn apply_draft(
     confirm(&question, yes)?;
     let request = ApplyRequest { base_epoch: preview.base_epoch, digest: preview.digest.clone() };
     let answer: PlanAnswer = globals.client().order(PLAN_APPLY_PATH, &request).await?;
+    // With JSON there is one document on stdout: the last one.
     match globals.output {
+        Format::Json if follow || wait => {}
         Format::Json => output::json(&answer)?,
         Format::Table => output::text(&format!("plan {} is under way\n", answer.plan))?,
     }

@@ -1,5 +1,8 @@
 //! `kvctl ring`: the published ring, where a key lives, and whether all nodes agree.
 
+mod diff;
+mod history;
+
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -39,6 +42,10 @@ enum Command {
         #[arg(long)]
         key_base64: bool,
     },
+    /// Lists the rings that were published, with the plans behind them.
+    History,
+    /// Shows what changed between two rings, or would change on made-up nodes.
+    Diff(diff::Args),
     /// Checks that every node holds the same ring with the right checksum.
     Verify,
 }
@@ -55,6 +62,8 @@ pub async fn run(globals: &Globals, args: Args) -> Result<(), Failure> {
                 Format::Table => print_location(&answer),
             }
         }
+        Command::History => history::run(globals).await,
+        Command::Diff(args) => diff::run(globals, args).await,
         Command::Verify => verify(globals).await,
     }
 }

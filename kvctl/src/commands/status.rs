@@ -5,6 +5,7 @@ use kvapi::{Client, ClusterStatus, Health, NodeInfo, NodeStage, NodeStatus};
 use serde::Serialize;
 
 use crate::cli::Globals;
+use crate::commands::plan::bytes;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Format};
 use crate::survey;
@@ -60,12 +61,12 @@ fn screen(
 ) -> String {
     let mut text = heading(status);
     let columns =
-        ["node", "zone", "health", "stage", "partitions", "leaders", "weight", "client", "epoch"];
+        ["node", "zone", "health", "state", "partitions", "leaders", "weight", "client", "epoch"];
     let mut table = output::table(&columns);
     for (node, answer) in rows {
         let mut row = vec![Cell::new(node.name.as_str()), Cell::new(node.zone.as_str())];
         row.push(health_cell(node, answer));
-        row.push(Cell::new(stage_name(node.stage)));
+        row.push(Cell::new(node.state));
         match answer {
             Ok(info) => row.extend([Cell::new(info.partitions), Cell::new(info.leaders)]),
             Err(_) => row.extend([Cell::new(node.replicas), Cell::new("-")]),
@@ -77,6 +78,7 @@ fn screen(
     }
     text.push_str(&output::render(&table));
     text.push('\n');
+    text.push_str(&plan_lines(status));
     text.push_str(&alarm_lines(status, rows));
     text.push_str(&format!("next         {}\n", hint.unwrap_or("nothing to do")));
     text
@@ -114,6 +116,38 @@ fn heading(status: &ClusterStatus) -> String {
         achieved = redundancy.zones_achieved_min,
         possible = redundancy.zones_possible,
     )
+}
+
+/// What is staged, and the plan under way.
+fn plan_lines(status: &ClusterStatus) -> String {
+    let mut text = String::new();
+    for change in &status.staged {
+        text.push_str(&format!("staged       {change}\n"));
+    }
+    let Some(plan) = &status.plan else { return text };
+    let what = if plan.changes.is_empty() { plan.kind.clone() } else { plan.changes.join(", ") };
+    let paused = if plan.paused { ", paused" } else { "" };
+    let stages: Vec<String> =
+        plan.stages.iter().map(|(stage, count)| format!("{stage} {count}")).collect();
+    text.push_str(&format!(
+        "plan         {} ({what}), {}{paused}: {}\n",
+        plan.id,
+        plan.phase,
+        stages.join(", ")
+    ));
+    if plan.phase == "moving" {
+        let left = plan.eta_ms.map(|left| format!(", {} left", output::span(left)));
+        text.push_str(&format!(
+            "copied       {} of {}{}\n",
+            bytes(plan.bytes_done),
+            bytes(plan.bytes_total),
+            left.unwrap_or_default()
+        ));
+    }
+    if let Some(at) = plan.grace_ends_at {
+        text.push_str(&format!("grace ends   {}\n", output::utc(at)));
+    }
+    text
 }
 
 fn health_cell(node: &NodeStatus, answer: &Result<NodeInfo, String>) -> Cell {

@@ -11,6 +11,7 @@ use super::replay::Replay;
 use super::settings::{WorkloadArgs, refused};
 use super::study::{Cell, Sheet, Study};
 use crate::exit::Failure;
+use crate::input::parse_amount;
 
 /// Arguments of `simulate strategies`.
 #[derive(Clone, Debug, clap::Args)]
@@ -328,26 +329,4 @@ fn charts(args: &Args, outcomes: &[Outcome]) -> Vec<String> {
         chart::bars("Keys that move when a node goes", &left, percent),
         chart::bars("Busiest node over the mean", &busiest, |x| format!("{x:.2}")),
     ]
-}
-
-/// Parses `24TiB`, `500GB` or plain bytes.
-fn parse_amount(text: &str) -> Result<u64, String> {
-    let digits_end = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.');
-    let (number, unit) = text.split_at(digits_end.unwrap_or(text.len()));
-    let bytes_per_unit = match unit {
-        "" | "B" => 1.0,
-        "KiB" => 1024.0,
-        "MiB" => 1024.0_f64.powi(2),
-        "GiB" => 1024.0_f64.powi(3),
-        "TiB" => 1024.0_f64.powi(4),
-        "KB" => 1e3,
-        "MB" => 1e6,
-        "GB" => 1e9,
-        "TB" => 1e12,
-        _ => return Err("an amount is a number with B, KiB, MiB, GiB, TiB or KB to TB".to_owned()),
-    };
-    match number.parse::<f64>() {
-        Ok(number) if number * bytes_per_unit <= 1e18 => Ok((number * bytes_per_unit) as u64),
-        _ => Err("not an amount, such as 24TiB".to_owned()),
-    }
 }

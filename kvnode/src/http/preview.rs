@@ -294,11 +294,29 @@ fn stopped(view: &View, is_gone: impl Fn(NodeId) -> bool) -> usize {
     view.ring.partition_bits().partitions().filter(|partition| !has_majority(*partition)).count()
 }
 
+/// Names in a sentence: `n1, n2 or n3`.
 fn named<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
-    let count = names.len();
-    let mut text = names.take(NAMED_MAX).collect::<Vec<_>>().join(", ");
-    if count > NAMED_MAX {
-        text.push_str(&format!(" or {} more", count - NAMED_MAX));
+    let hidden = names.len().saturating_sub(NAMED_MAX);
+    let mut shown: Vec<String> = names.take(NAMED_MAX).map(str::to_owned).collect();
+    if hidden > 0 {
+        shown.push(format!("{hidden} more"));
     }
-    text
+    match shown.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, others)) => format!("{} or {last}", others.join(", ")),
+        None => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stand_in_a_sentence_and_many_are_counted() {
+        let text = |names: &[&str]| named(names.iter().copied());
+        assert_eq!(text(&["n1"]), "n1");
+        assert_eq!(text(&["n1", "n2", "n3"]), "n1, n2 or n3");
+        assert_eq!(text(&["a", "b", "c", "d", "e", "f", "g"]), "a, b, c, d, e or 2 more");
+    }
 }

@@ -5,6 +5,7 @@ mod connections;
 mod fake;
 mod golden;
 mod keys;
+mod plans;
 mod problems;
 mod raw;
 
