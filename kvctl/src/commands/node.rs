@@ -42,7 +42,8 @@ async fn list(globals: &Globals) -> Result<(), Failure> {
     if globals.output == Format::Json {
         return output::json(&status.nodes);
     }
-    let columns = ["node", "zone", "weight", "health", "state", "replicas", "primaries", "client", "peer"];
+    let columns =
+        ["node", "zone", "weight", "health", "state", "replicas", "primaries", "client", "peer"];
     let mut table = output::table(&columns);
     for node in &status.nodes {
         table.add_row([
