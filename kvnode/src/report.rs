@@ -1,12 +1,13 @@
 //! What a node tells others of its disk and its replicas, for plans, status pages and simulations.
 //!
-//! Sizes and numbers of keys are estimates: the store knows the bytes of its files by partition, but
-//! what is in memory, and the number of keys, only in total. Nothing is decided by them except whether
+//! Sizes, which are those before compression, and numbers of keys are estimates: the store knows the
+//! bytes of its files by partition, but what is in memory, how well it compresses, and the number of
+//! keys, only in total. Nothing is decided by them except whether
 //! a plan fits on a disk.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use futures_util::future::join_all;
@@ -16,12 +17,14 @@ use placement::{NodeId, PartitionId};
 use serde::{Deserialize, Serialize};
 
 use crate::groups::GroupTable;
-use crate::storage::{Database, DiskGuard};
+use crate::storage::{Compression, Database, DiskGuard};
 use crate::transport::{PeerAnswer, PeerRequest, Peers};
 use crate::view::View;
 
 /// Samples of requests that rates are taken from: one per second of housekeeping.
 const SAMPLES_MAX: usize = 10;
+/// How well records are compressed is looked at this rarely: every file has to be asked.
+const COMPRESSION_AGE_MAX: Duration = Duration::from_secs(30);
 
 /// A node's disk and its replicas.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,7 +48,7 @@ pub struct ReplicaReport {
     pub part: Part,
     /// Number of keys, estimated.
     pub keys: u64,
-    /// Bytes that they take, estimated.
+    /// Bytes of keys and values, estimated.
     pub bytes: u64,
     /// Thousandths of reads per second that this node served, lately.
     pub millireads: u64,
@@ -85,6 +88,7 @@ pub struct Reporter {
     summaries: Arc<ArcSwap<Vec<GroupSummary>>>,
     groups: GroupTable,
     samples: Arc<Mutex<VecDeque<Sample>>>,
+    compression: Arc<Mutex<Option<(Instant, Compression)>>>,
 }
 
 /// How many requests the replicas had served at some moment.
@@ -96,8 +100,14 @@ struct Sample {
 
 impl Reporter {
     pub(crate) fn new(database: Database, disk: Arc<DiskGuard>, groups: GroupTable) -> Self {
-        let (summaries, samples) = (Arc::default(), Arc::default());
-        Self { database, disk, summaries, groups, samples }
+        Self {
+            database,
+            disk,
+            summaries: Arc::default(),
+            groups,
+            samples: Arc::default(),
+            compression: Arc::default(),
+        }
     }
 
     /// Notes how the replicas are and how many requests each has served so far; to be called about
@@ -164,8 +174,10 @@ impl Reporter {
             .filter_map(|summary| Some((summary.group.partition()?, summary)))
             .collect();
         let totals = self.database.data_totals();
+        let compression = self.compression();
         let in_files = local.iter().map(|(partition, summary)| {
-            self.database.partition_stats(*partition, summary.generation).bytes_on_disk
+            let stats = self.database.partition_stats(*partition, summary.generation);
+            compression.expand(stats.bytes_on_disk)
         });
         let in_files: Vec<u64> = in_files.collect();
         // A partition's part of what is in memory goes by its part of all writes.
@@ -187,6 +199,19 @@ impl Reporter {
             disk_total: space.map_or(0, |space| space.total),
             disk_reserve: self.disk.reserve(),
             replicas,
+        }
+    }
+
+    /// How well records are compressed, as of a while ago at most.
+    fn compression(&self) -> Compression {
+        let mut known = self.compression.lock().unwrap_or_else(PoisonError::into_inner);
+        match *known {
+            Some((at, compression)) if at.elapsed() < COMPRESSION_AGE_MAX => compression,
+            Some(_) | None => {
+                let compression = self.database.compression();
+                *known = Some((Instant::now(), compression));
+                compression
+            }
         }
     }
 

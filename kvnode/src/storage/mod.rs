@@ -36,7 +36,7 @@ pub use guard::{DiskGuard, DiskSpace, DiskState};
 pub use identity::{AcceptError, DIRECTORY_FORMAT, Identity};
 pub use options::StorageSettings;
 pub use read_point::ReadPoint;
-pub use stats::DataTotals;
+pub use stats::{Compression, DataTotals};
 pub use store::StoreHandle;
 pub use sync::SyncThread;
 pub use wal::WalDamage;

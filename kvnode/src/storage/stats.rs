@@ -29,6 +29,42 @@ pub struct DataTotals {
     pub memory_bytes: u64,
 }
 
+/// How well the records in files are compressed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Compression {
+    /// Bytes of keys and values before.
+    pub before: u64,
+    /// Bytes of blocks after.
+    pub after: u64,
+}
+
+impl Compression {
+    /// The bytes before compression of so many after it.
+    #[must_use]
+    pub fn expand(&self, bytes: u64) -> u64 {
+        match self.after {
+            0 => bytes,
+            after => {
+                let expanded = u128::from(bytes) * u128::from(self.before) / u128::from(after);
+                u64::try_from(expanded).unwrap_or(u64::MAX)
+            }
+        }
+    }
+
+    /// From RocksDB's words on all files of a family: `...; raw key size=9; raw value size=4; ...`.
+    fn parse(text: &str) -> Self {
+        let number = |name: &str| {
+            let mut fields = text.split(';').filter_map(|field| field.trim().split_once('='));
+            let value = fields.find(|(key, _)| *key == name).map(|(_, value)| value);
+            value.and_then(|value| value.parse::<u64>().ok()).unwrap_or(0)
+        };
+        Self {
+            before: number("raw key size").saturating_add(number("raw value size")),
+            after: number("data block size"),
+        }
+    }
+}
+
 impl Database {
     /// What there is of all records together; cheap. What RocksDB does not answer for counts as 0.
     #[must_use]
@@ -41,6 +77,14 @@ impl Database {
             keys: value("rocksdb.estimate-num-keys"),
             memory_bytes: value("rocksdb.cur-size-all-mem-tables"),
         }
+    }
+
+    /// How well all records in files are compressed. It looks at every file: not for every second.
+    #[must_use]
+    pub fn compression(&self) -> Compression {
+        let data = self.family(Family::Data);
+        let told = self.inner.db.property_value_cf(data, "rocksdb.aggregated-table-properties");
+        told.ok().flatten().map(|text| Compression::parse(&text)).unwrap_or_default()
     }
 
     /// Sets the gauges of the store; cheap enough for every second. A property that RocksDB does not
@@ -75,5 +119,20 @@ impl Database {
             .map(|(property, _)| property)
             .filter(|property| !answered(property))
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compression_is_read_from_rocksdb_s_words() {
+        let told = "# data blocks=2; # entries=9; raw key size=300; raw average key size=3.5; \
+                    raw value size=700; data block size=500; index block size=1; ";
+        let compression = Compression::parse(told);
+        assert_eq!(compression, Compression { before: 1000, after: 500 });
+        assert_eq!(compression.expand(40), 80);
+        assert_eq!(Compression::parse("nonsense").expand(40), 40);
     }
 }
