@@ -30,16 +30,16 @@ pub async fn node<B: Backend>(app: &App<B>, head: &Parts) -> Result<Answer, Refu
 }
 
 /// `GET /v1/admin/status`.
-pub fn status<B: Backend>(app: &App<B>, head: &Parts) -> Result<Answer, Refusal> {
+pub async fn status<B: Backend>(app: &App<B>, head: &Parts) -> Result<Answer, Refusal> {
     Query::parse(head.uri.query(), &[]).map_err(of_query)?;
-    let view = app.backend().view().ok_or_else(not_initialised)?;
+    let view = app.backend().newest_view().await.ok_or_else(not_initialised)?;
     Ok(json(&describe::status(&view, app.backend().knowledge())))
 }
 
 /// `GET /v1/admin/ring`.
-pub fn ring_history<B: Backend>(app: &App<B>, head: &Parts) -> Result<Answer, Refusal> {
+pub async fn ring_history<B: Backend>(app: &App<B>, head: &Parts) -> Result<Answer, Refusal> {
     Query::parse(head.uri.query(), &[]).map_err(of_query)?;
-    let view = app.backend().view().ok_or_else(not_initialised)?;
+    let view = app.backend().newest_view().await.ok_or_else(not_initialised)?;
     Ok(json(&describe::ring_history(&view)))
 }
 

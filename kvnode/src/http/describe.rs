@@ -275,10 +275,14 @@ fn next_step(nodes: &[NodeStatus], redundancy: &Redundancy, is_staged: bool) -> 
     if is_staged {
         return Some("changes are staged: `kvctl plan show`, then `kvctl plan apply`".to_owned());
     }
-    let spare = nodes
-        .iter()
-        .find(|node| node.state == NodeState::Spare && node.health == Health::Up)
-        .map(|node| format!("{} holds nothing yet: `kvctl join {}`", node.name, node.name));
+    let is_spare = |node: &&NodeStatus| node.state == NodeState::Spare && node.health == Health::Up;
+    let spare = match nodes.iter().filter(is_spare).collect::<Vec<_>>().as_slice() {
+        [] => None,
+        [node] => Some(format!("{} holds nothing yet: `kvctl join {}`", node.name, node.name)),
+        spares => {
+            Some(format!("{} nodes hold nothing yet: `kvctl join --all-spares`", spares.len()))
+        }
+    };
     if redundancy.under_replicated {
         let factor = redundancy.replication_factor;
         let start = || format!("{factor} copies are wanted: start more nodes, then `kvctl join`");

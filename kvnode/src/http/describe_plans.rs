@@ -1,6 +1,6 @@
 //! Plans and moves in the words of the API, with nodes by their names.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
 use kvapi::plans::{
@@ -144,6 +144,7 @@ impl Copied {
         let copies = plan.moves.iter().filter(|it| it.gain.is_some());
         let mut copied = Self::default();
         let (mut known, mut unknown) = (0, 0);
+        let mut targets = BTreeSet::new();
         for it in copies {
             let progress = &it.progress;
             copied.done += progress.bytes_done;
@@ -154,10 +155,15 @@ impl Copied {
             }
             if it.stage == Stage::Running(Step::Copying) {
                 copied.bytes_per_second += progress.bytes_per_second;
+                targets.extend(it.gain.map(|gain| gain.node));
             }
         }
+        // Rates are those of the last records, which come in bursts; the throttle holds on the whole.
+        let throttle = view.state.settings.copy.bytes_per_second;
+        let at_most = throttle.saturating_mul(targets.len() as u64);
+        copied.bytes_per_second = copied.bytes_per_second.min(at_most);
         copied.total += (copied.total / u64::max(known, 1)).saturating_mul(unknown);
-        if plan.is_moving() && !plan.paused && view.state.settings.copy.bytes_per_second > 0 {
+        if plan.is_moving() && !plan.paused {
             copied.eta_ms = eta_ms(copied.done, copied.total, copied.bytes_per_second);
         }
         copied

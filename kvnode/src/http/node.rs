@@ -52,11 +52,12 @@ impl NodeBackend {
         if let RegistrationState::Refused(refusal) = &info.registration_state {
             alarms.push(alarm("registration-refused", refusal.to_string()));
         }
+        let view = self.view();
         for (peer, reason) in &info.unreachable {
-            let view = self.view();
-            let name = view.as_ref().and_then(|view| view.name_of(*peer));
-            let peer = name.map_or_else(|| peer.to_string(), ToString::to_string);
-            alarms.push(alarm("peer-unreachable", format!("{peer}: {reason}")));
+            // Nobody misses a node that has left.
+            if let Some(name) = view.as_ref().and_then(|view| view.name_of(*peer)) {
+                alarms.push(alarm("peer-unreachable", format!("{name}: {reason}")));
+            }
         }
         alarms
     }

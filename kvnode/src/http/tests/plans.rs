@@ -238,6 +238,21 @@ async fn a_change_that_breaks_a_rule_is_refused_by_its_name_and_not_staged() {
 }
 
 #[tokio::test]
+async fn a_lost_spare_is_given_up_at_once_and_needs_no_plan() {
+    let operator = Operator::new().await;
+    let remove = json!([{ "change": "remove", "node": "n4" }]);
+    let body = json!({ "changes": remove });
+    let live = (409, "plan-refused", Some("live-node"));
+    operator.refused("/v1/admin/plan/stage", body, live).await;
+    let health = vec![(NodeId::from_u128(4), Health::Down)];
+    operator.order(ClusterCommand::SetHealth(health)).await;
+    let draft = operator.stage(remove).await;
+    assert_eq!(draft["changes"], json!([]));
+    let status = operator.get("/v1/admin/status").await;
+    assert_eq!(status["nodes"].as_array().unwrap().len(), 3, "{status}");
+}
+
+#[tokio::test]
 async fn what_does_not_fit_on_a_disk_is_refused_at_every_stage() {
     let operator = Operator::new().await;
     let set = |available| {
