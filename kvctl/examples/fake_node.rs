@@ -27,6 +27,9 @@ struct Node {
     peer_address: String,
     /// Shared by all nodes of a test: its presence means that the cluster was founded.
     founded: PathBuf,
+    /// Shared, too: `METHOD path` with `_` for `/`, such as `GET_v1_admin_plan`, is what is answered
+    /// to that call, a problem with its status; what was posted is kept beside it, as `asked-...`.
+    answers: PathBuf,
     store: Mutex<Store>,
 }
 
@@ -53,6 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         client_address: flag("--client-addr")?,
         peer_address: flag("--peer-addr")?,
         founded: data_dir.join("../../founded"),
+        answers: data_dir.join("../../answers"),
         store: Mutex::default(),
     });
     let is_stubborn = arguments.iter().any(|argument| argument == "--stubborn");
@@ -107,6 +111,7 @@ async fn answer(
         _ if !is_founded => {
             problem(Problem::new(ProblemCode::ClusterNotInitialised, "no data yet"))
         }
+        path if path.starts_with("/v1/admin/") || path == "/v1/ring" => canned(&node, &head, &body),
         path => match KeyPath::split(path).map(|path| path.key()) {
             Some(Ok(key)) => key_call(&node, &head, key, body),
             Some(Err(error)) => problem(Problem::new(ProblemCode::MalformedKey, error.to_string())),
@@ -114,6 +119,22 @@ async fn answer(
         },
     };
     Ok(answer.map(Full::new))
+}
+
+/// What a test wants answered.
+fn canned(node: &Node, head: &http::request::Parts, body: &Bytes) -> Response<Bytes> {
+    let name = format!("{}{}", head.method, head.uri.path().replace('/', "_"));
+    if head.method == Method::POST && std::fs::create_dir_all(&node.answers).is_ok() {
+        // A test that looks for the file fails without it.
+        let _ = std::fs::write(node.answers.join(format!("asked-{name}")), body);
+    }
+    let Ok(answer) = std::fs::read(node.answers.join(&name)) else {
+        return problem(Problem::new(ProblemCode::NoSuchRoute, name));
+    };
+    match serde_json::from_slice::<Problem>(&answer) {
+        Ok(refusal) if !refusal.type_uri.is_empty() => problem(refusal),
+        Ok(_) | Err(_) => Response::new(Bytes::from(answer)),
+    }
 }
 
 fn key_call(node: &Node, head: &http::request::Parts, key: Bytes, body: Bytes) -> Response<Bytes> {

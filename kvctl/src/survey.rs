@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use kvapi::admin::NODE_PATH;
 use kvapi::{Client, ClientOptions, Endpoint, NodeInfo};
 
 /// Time for one node's answer; all are asked at the same time.
@@ -13,7 +14,22 @@ pub async fn ask_all(addresses: &[String]) -> Vec<Result<NodeInfo, String>> {
     join_all(addresses.iter().map(|address| ask(address))).await
 }
 
+/// The same with each node's replicas one by one.
+pub async fn ask_all_for_replicas(addresses: &[String]) -> Vec<Result<NodeInfo, String>> {
+    let path = format!("{NODE_PATH}?replicas=true");
+    let ask = async |address: &String| {
+        let client = client(address)?;
+        client.ask(&path).await.map_err(|error| error.to_string())
+    };
+    join_all(addresses.iter().map(ask)).await
+}
+
 async fn ask(address: &str) -> Result<NodeInfo, String> {
+    client(address)?.node_info(address).await.map_err(|error| error.to_string())
+}
+
+/// A client of one node, which is asked once.
+fn client(address: &str) -> Result<Client, String> {
     let endpoint: Endpoint = address.parse().map_err(|error| format!("{error}"))?;
     let options = ClientOptions {
         deadline: NODE_TIMEOUT,
@@ -22,6 +38,5 @@ async fn ask(address: &str) -> Result<NodeInfo, String> {
         backoff_min: NODE_TIMEOUT * 2,
         ..ClientOptions::default()
     };
-    let client = Client::new(&[endpoint], options);
-    client.node_info(address).await.map_err(|error| error.to_string())
+    Ok(Client::new(&[endpoint], options))
 }

@@ -1,7 +1,7 @@
 //! `kvctl status`: the cluster on one screen, and what to do next.
 
 use comfy_table::Cell;
-use kvapi::{Client, ClusterStatus, Health, NodeInfo, NodeStage, NodeStatus};
+use kvapi::{Alarm, Client, ClusterStatus, Health, NodeInfo, NodeStage, NodeStatus};
 use serde::Serialize;
 
 use crate::cli::Globals;
@@ -163,8 +163,13 @@ fn alarm_lines(
     status: &ClusterStatus,
     rows: &[(&NodeStatus, &Result<NodeInfo, String>)],
 ) -> String {
+    // What the node that was asked says of itself, it says again when all are asked.
+    let told = |alarm: &&Alarm| {
+        rows.iter().any(|(_, answer)| answer.as_ref().is_ok_and(|info| info.alarms.contains(alarm)))
+    };
+    let untold = status.alarms.iter().filter(|alarm| !told(alarm));
     let mut lines: Vec<String> =
-        status.alarms.iter().map(|alarm| format!("{}: {}", alarm.code, alarm.detail)).collect();
+        untold.map(|alarm| format!("{}: {}", alarm.code, alarm.detail)).collect();
     for (node, answer) in rows {
         match answer {
             Ok(info) => lines.extend(

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod dev;
+mod plans;
 mod simulate;
 mod single;
 mod support;
