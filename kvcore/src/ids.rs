@@ -2,34 +2,10 @@
 
 use std::fmt;
 
+use migration::counter;
 pub use migration::{LogIndex, ReplicaId};
 use placement::PartitionId;
 use serde::{Deserialize, Serialize};
-
-macro_rules! counter {
-    ($(#[$doc:meta])* $name:ident($raw:ty)) => {
-        $(#[$doc])*
-        #[derive(
-            Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-        )]
-        #[serde(transparent)]
-        pub struct $name(pub $raw);
-
-        impl $name {
-            /// The counter's raw value.
-            #[must_use]
-            pub const fn get(self) -> $raw {
-                self.0
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                fmt::Display::fmt(&self.0, formatter)
-            }
-        }
-    };
-}
 
 counter! {
     /// Raft term of a group.

@@ -5,6 +5,8 @@ use std::fmt;
 use placement::NodeId;
 use serde::{Deserialize, Serialize};
 
+/// Makes a newtype of an identifier or counter. `fmt`, `Serialize` and `Deserialize` must be in scope.
+#[macro_export]
 macro_rules! counter {
     ($(#[$doc:meta])* $name:ident($raw:ty)) => {
         $(#[$doc])*

@@ -236,22 +236,18 @@ fn plans(told: &Migrations) -> Line {
 fn digests(told: &Migrations) -> Line {
     let mut complaints = Vec::new();
     let mut compared = 0;
-    for plan in told.plans.iter().filter(|plan| plan.phase == "finished") {
-        for it in &plan.moves {
+    // The newest plan comes first. A move whose old replica a later plan took back ends without a
+    // comparison of its own: the later one speaks for the partition.
+    let mut spoken_for = BTreeSet::new();
+    for plan in &told.plans {
+        for it in plan.moves.iter().filter(|_| plan.phase == "finished") {
             compared += usize::from(it.after_swap.is_some());
-            if it.stage == "done"
-                && it.after_swap.is_none()
-                && it.lose.is_some()
-                && it.gain.is_some()
-            {
+            let swapped = it.stage == "done" && it.lose.is_some() && it.gain.is_some();
+            if swapped && it.after_swap.is_none() && !spoken_for.contains(&it.partition) {
                 complaints.push(format!("partition {} of plan {}", it.partition, plan.id));
             }
         }
-    }
-    // A move whose old replica a later plan took back ends without a comparison of its own.
-    let rolled_back = told.plans.iter().any(|plan| plan.kind.starts_with("rollback"));
-    if rolled_back {
-        complaints.clear();
+        spoken_for.extend(plan.moves.iter().map(|it| it.partition));
     }
     line("digests", &complaints, format!("all owners agreed after {compared} moves"))
 }
@@ -419,5 +415,32 @@ mod tests {
         assert_eq!(zones(&status).verdict, Verdict::Fail);
         status.redundancy.zones_possible = 2;
         assert_eq!(zones(&status).verdict, Verdict::Warn);
+    }
+
+    fn finished(id: u64, kind: &str, partition: u32, compared: bool) -> serde_json::Value {
+        let gate = compared.then(|| json!({ "index": 7, "digest": "00" }));
+        json!({
+            "id": id, "kind": kind, "phase": "finished", "changes": [], "base_epoch": id,
+            "applied_at": 0, "paused": false, "copies_min": 1, "bytes_done": 0, "bytes_total": 0,
+            "bytes_per_second": 0,
+            "moves": [{
+                "number": 0, "partition": partition, "gain": "n4", "lose": "n1", "stage": "done",
+                "since": 0, "bytes_done": 0, "bytes_total": 0, "bytes_per_second": 0,
+                "failures": 0, "after_swap": gate, "residue": false,
+            }],
+        })
+    }
+
+    #[test]
+    fn a_move_without_a_comparison_fails_unless_a_later_plan_speaks_for_its_partition() {
+        let told = |plans: Vec<serde_json::Value>| -> Migrations {
+            serde_json::from_value(json!({ "plans": plans })).expect("plans")
+        };
+        let back = |partition| finished(2, "rollback of plan 1", partition, true);
+        let taken_back = told(vec![back(5), finished(1, "changes", 5, false)]);
+        assert_eq!(digests(&taken_back).verdict, Verdict::Pass);
+        let forgotten = told(vec![back(6), finished(1, "changes", 5, false)]);
+        assert_eq!(digests(&forgotten).detail, "partition 5 of plan 1");
+        assert_eq!(digests(&forgotten).verdict, Verdict::Fail);
     }
 }
