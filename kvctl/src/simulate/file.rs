@@ -23,7 +23,14 @@ const NUMBER_MAX: f64 = 1e12;
 pub struct KeyFile {
     path: PathBuf,
     bytes: u64,
-    reader: Mutex<Reader<File>>,
+    lines: Mutex<Lines>,
+}
+
+#[derive(Debug)]
+struct Lines {
+    reader: Reader<File>,
+    /// Whether there was a key so far.
+    found: bool,
 }
 
 impl KeyFile {
@@ -34,7 +41,8 @@ impl KeyFile {
         let file = File::open(path).map_err(failed)?;
         let bytes = file.metadata().map_err(failed)?.len();
         let reader = ReaderBuilder::new().has_headers(false).flexible(true).from_reader(file);
-        Ok(Self { path: path.to_owned(), bytes, reader: Mutex::new(reader) })
+        let lines = Mutex::new(Lines { reader, found: false });
+        Ok(Self { path: path.to_owned(), bytes, lines })
     }
 
     /// Length of the file.
@@ -46,22 +54,24 @@ impl KeyFile {
     pub fn visit_batch(&self, mut take: impl FnMut(&Sample)) -> Result<Option<u64>, Failure> {
         let mut records = Vec::with_capacity(BATCH_LINES);
         let position = {
-            let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
             while records.len() < BATCH_LINES {
                 let mut record = ByteRecord::new();
-                match reader.read_byte_record(&mut record) {
+                match lines.reader.read_byte_record(&mut record) {
+                    Ok(true) if is_heading(&record) => {}
                     Ok(true) => records.push(record),
                     Ok(false) => break,
                     Err(error) => return Err(self.failure(&error.to_string())),
                 }
             }
-            reader.position().byte()
+            lines.found |= !records.is_empty();
+            if !lines.found {
+                return Err(self.failure("there are no keys in it"));
+            }
+            lines.reader.position().byte()
         };
         for record in &records {
-            let line = record.position().map_or(0, csv::Position::line);
-            if line == 1 && record.iter().eq([&b"key"[..], b"bytes", b"qps"]) {
-                continue;
-            }
+            let line = line_of(record);
             let sample =
                 parse(record).map_err(|reason| self.failure(&format!("line {line}: {reason}")))?;
             take(&sample);
@@ -72,6 +82,14 @@ impl KeyFile {
     fn failure(&self, reason: &str) -> Failure {
         Failure::usage(format!("{}: {reason}", self.path.display()))
     }
+}
+
+fn line_of(record: &ByteRecord) -> u64 {
+    record.position().map_or(0, csv::Position::line)
+}
+
+fn is_heading(record: &ByteRecord) -> bool {
+    line_of(record) == 1 && record.iter().eq([&b"key"[..], b"bytes", b"qps"])
 }
 
 fn parse(record: &ByteRecord) -> Result<Sample, String> {
@@ -132,7 +150,10 @@ mod tests {
         let hashes: Vec<u64> = with.iter().map(|sample| sample.hash).collect();
         assert_eq!(hashes, [key_hash(b"a"), key_hash(b"x,\ny"), key_hash(b"\xff\x01")]);
         assert_eq!(with[0].load, Load { keys: 1, bytes: 10, millirequests: 500 });
-        assert_eq!(read(b"").expect("no keys"), []);
+        for empty in [&b""[..], b"\n\n", b"key,bytes,qps\n"] {
+            let failure = read(empty).expect_err("nothing can be said of no keys");
+            assert!(failure.message.ends_with("there are no keys in it"), "{failure}");
+        }
     }
 
     #[test]
