@@ -8,6 +8,7 @@ mod commands;
 mod dev;
 mod exit;
 mod input;
+mod interrupts;
 mod output;
 mod probe;
 mod simulate;

@@ -31,6 +31,8 @@ pub struct Intensity {
     pub timeout: Duration,
     /// Appended to the paths of reads.
     pub read_query: &'static str,
+    /// Set when no more operations are to start; those under way end as ever.
+    pub is_ended: Arc<AtomicBool>,
 }
 
 /// When operations start.
@@ -66,6 +68,7 @@ pub fn run(
         next: AtomicU64::new(0),
         timeout: intensity.timeout,
         read_query: intensity.read_query,
+        is_ended: Arc::clone(&intensity.is_ended),
     });
     let tallies = std::thread::scope(|scope| {
         let threads = intensity.threads.min(intensity.connections).max(1);
@@ -120,7 +123,7 @@ fn keep_time(load: &Load, duration: Duration) {
     };
     let total = (duration.as_nanos() as f64 / interval_nanos).ceil() as u64;
     let mut released = 0;
-    while released < total {
+    while released < total && !load.is_ended.load(Ordering::Relaxed) {
         let passed = started.elapsed().as_nanos() as f64;
         let arrived = ((passed / interval_nanos) as u64 + 1).min(total);
         if arrived > released {
@@ -132,8 +135,9 @@ fn keep_time(load: &Load, duration: Duration) {
         std::thread::sleep(pause.max(TICK_MIN));
     }
     // Workers take what was released before they see the end.
-    let is_taken = || load.next.load(Ordering::Relaxed) >= total;
-    while !is_taken() && started.elapsed() < duration + load.timeout {
+    let is_taken = || load.next.load(Ordering::Relaxed) >= released;
+    let until = started.elapsed() + load.timeout;
+    while !is_taken() && started.elapsed() < until {
         std::thread::sleep(Duration::from_millis(1));
     }
     due.close();

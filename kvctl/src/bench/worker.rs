@@ -14,8 +14,9 @@ use super::link::{Link, LinkError, Reply, Watchdog};
 use super::plan::{Kind, Operation, Plan};
 use super::tally::{End, Tally};
 
-/// Redirects followed for one operation.
-const REDIRECTS_MAX: u64 = 3;
+/// Refusals that name another leader are followed at once this often in a row, then with a pause:
+/// while a leader changes, two nodes may name each other.
+const REDIRECTS_AT_ONCE_MAX: u64 = 2;
 /// Pause after a refusal or a lost node, so that an outage is not answered with a storm.
 const COOL_DOWN: Duration = Duration::from_millis(5);
 /// Attempts for one key of the preload.
@@ -72,6 +73,8 @@ pub struct Load {
     pub timeout: Duration,
     /// Appended to the paths of reads.
     pub read_query: &'static str,
+    /// No more operations are to start.
+    pub is_ended: Arc<AtomicBool>,
 }
 
 /// One worker.
@@ -150,7 +153,10 @@ impl Worker {
 
     /// The next operation and the time from which its latency counts.
     async fn next(&self) -> Option<(u64, Instant)> {
+        let is_ended = self.load.is_ended.load(Ordering::Relaxed);
         match &self.load.pace {
+            // What an open loop has released is still carried out.
+            Pace::Closed(_) | Pace::Preload if is_ended => None,
             Pace::Closed(end) => {
                 let now = Instant::now();
                 (now < *end).then(|| (self.load.next.fetch_add(1, Ordering::Relaxed), now))
@@ -180,25 +186,36 @@ impl Worker {
                 (end_of(operation.kind, &reply), 0)
             }
             Route::Ring(routes) => {
-                let table = self.table(routes);
                 load.plan.write_key(operation.key, &mut self.key);
-                let partition = table.ring().partition_of(&self.key);
-                let (reply, redirects) =
-                    self.follow_leader(&table, partition, index, operation).await;
-                let end = end_of(operation.kind, &reply);
-                if let Ok(Reply { epoch: Some(epoch), .. }) = reply
-                    && epoch > table.epoch().get()
-                {
-                    routes.is_outdated.store(true, Ordering::Relaxed);
+                let deadline = Instant::now() + load.timeout;
+                let mut redirects = 0;
+                loop {
+                    // While a leader changes, a newer ring may come.
+                    let table = self.table(routes);
+                    let partition = table.ring().partition_of(&self.key);
+                    let (reply, followed) =
+                        self.follow_leader(&table, partition, index, operation).await;
+                    redirects += followed;
+                    if let Ok(Reply { epoch: Some(epoch), .. }) = reply
+                        && epoch > table.epoch().get()
+                    {
+                        routes.is_outdated.store(true, Ordering::Relaxed);
+                    }
+                    let is_led_elsewhere = matches!(&reply, Ok(reply) if reply.status == 421);
+                    if !is_led_elsewhere {
+                        return (end_of(operation.kind, &reply), redirects);
+                    }
+                    if Instant::now() + COOL_DOWN >= deadline {
+                        return (End::Redirects, redirects);
+                    }
+                    tokio::time::sleep(COOL_DOWN).await;
                 }
-                let is_lost = matches!(&reply, Ok(reply) if reply.status == 421);
-                (if is_lost { End::Redirects } else { end }, redirects)
             }
         }
     }
 
-    /// Sends to the leader, and on to the leader that a refusal names. Another owner is asked only
-    /// if nothing was sent to the one before.
+    /// Sends to the leader, and on to the leader that a refusal names, a few times. Another owner is
+    /// asked only if nothing was sent to the one before.
     async fn follow_leader(
         &mut self,
         table: &RouteTable,
@@ -225,16 +242,16 @@ impl Worker {
                     table.forget(partition, node);
                     None
                 }
-                Ok(reply) if reply.status == 421 && redirects < REDIRECTS_MAX => {
+                Ok(reply) if reply.status == 421 => {
                     redirects += 1;
                     let leader = leader_of(table, &reply.refusal).filter(|leader| *leader != node);
                     match leader {
                         Some(leader) => table.learn(partition, leader),
                         None => table.forget(partition, node),
                     }
-                    leader
+                    leader.filter(|_| redirects <= REDIRECTS_AT_ONCE_MAX)
                 }
-                Ok(reply) if reply.status == 421 || reply.status == 503 => {
+                Ok(reply) if reply.status == 503 => {
                     table.forget(partition, node);
                     None
                 }
@@ -306,13 +323,21 @@ impl Worker {
             Some((known, table)) if *known == generation => Arc::clone(table),
             Some(_) | None => {
                 let table = routes.table.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                // Places mean other nodes in another table.
-                self.links.clear();
-                self.table = Some((generation, Arc::clone(&table)));
+                let earlier = self.table.replace((generation, Arc::clone(&table)));
+                self.links = match earlier {
+                    Some((_, earlier)) => moved(std::mem::take(&mut self.links), &earlier, &table),
+                    None => Vec::new(),
+                };
                 table
             }
         }
     }
+}
+
+/// Connections in the order of another table: places mean other nodes there.
+fn moved(mut links: Vec<Option<Link>>, from: &RouteTable, to: &RouteTable) -> Vec<Option<Link>> {
+    let mut link_to = |address: &str| links.get_mut(from.node_by_address(address)?)?.take();
+    to.nodes().iter().map(|node| link_to(&node.client_address)).collect()
 }
 
 fn leader_of(table: &RouteTable, refusal: &[u8]) -> Option<usize> {

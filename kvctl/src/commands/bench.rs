@@ -17,12 +17,16 @@ use crate::cli::Globals;
 use crate::commands::get::parse_consistency;
 use crate::exit::{Exit, Failure};
 use crate::input::parse_duration;
+use crate::interrupts::Interrupts;
 use crate::output::{self, Format, note};
+
+/// What shells report of a program that ctrl-c ended: 128 and the signal's number.
+const EXIT_INTERRUPTED: i32 = 130;
 
 /// Arguments of `bench`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// How long to measure.
+    /// How long to measure; ctrl-c ends it earlier, with the results so far.
     #[arg(long, default_value = "10s", value_parser = parse_duration)]
     duration: Duration,
     /// Operations per second, started in time whether or not others have ended; default: each
@@ -77,14 +81,18 @@ pub fn run(globals: &Globals, args: Args) -> Result<(), Failure> {
     if args.key_prefix.len() > 1024 {
         return Err(Failure::usage("--key-prefix has at most 1024 bytes"));
     }
+    let is_ended = end_on_interrupt()?;
     let routing = Routing::start(globals, args.route)?;
-    let intensity = intensity_of(globals, &args);
+    let intensity = intensity_of(globals, &args, Arc::clone(&is_ended));
     let preloaded = match args.preload {
         false => None,
         true => {
             note(&format!("writing {} keys", args.keys));
             let plan = plan_of(&args);
             let report = run::run(plan, routing.route.clone(), Schedule::Preload, &intensity)?;
+            if is_ended.load(Ordering::Relaxed) {
+                return Err(Failure::new(Exit::CheckFailed, "interrupted while keys were written"));
+            }
             if report.operations < args.keys {
                 let missing = args.keys - report.operations;
                 let message = format!("{missing} of {} keys could not be written", args.keys);
@@ -107,6 +115,25 @@ pub fn run(globals: &Globals, args: Args) -> Result<(), Failure> {
         return Err(Failure::new(Exit::Unreachable, "no operation succeeded"));
     }
     Ok(())
+}
+
+/// A flag that the first interrupt sets; the second one ends the process.
+fn end_on_interrupt() -> Result<Arc<AtomicBool>, Failure> {
+    let failed = |error| Failure::new(Exit::CheckFailed, format!("cannot start: {error}"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(failed)?;
+    let mut interrupts = runtime.block_on(async { Interrupts::listen() })?;
+    let is_ended = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&is_ended);
+    std::thread::spawn(move || {
+        runtime.block_on(async {
+            interrupts.next().await;
+            flag.store(true, Ordering::Relaxed);
+            interrupts.next().await;
+            std::process::exit(EXIT_INTERRUPTED);
+        });
+    });
+    Ok(is_ended)
 }
 
 /// The route, and the thread that keeps it current.
@@ -182,7 +209,7 @@ fn plan_of(args: &Args) -> Plan {
     })
 }
 
-fn intensity_of(globals: &Globals, args: &Args) -> Intensity {
+fn intensity_of(globals: &Globals, args: &Args, is_ended: Arc<AtomicBool>) -> Intensity {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     Intensity {
         connections: usize::from(args.connections),
@@ -192,6 +219,7 @@ fn intensity_of(globals: &Globals, args: &Args) -> Intensity {
             Consistency::Linearizable => "",
             Consistency::Stale => "?consistency=stale",
         },
+        is_ended,
     }
 }
 

@@ -6,13 +6,13 @@ use std::time::Duration;
 use comfy_table::Cell;
 use kvapi::{Client, ClientError, ClientOptions, Endpoint, InitRequest, ProblemCode};
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::layout::{DevNode, Layout, Manifest};
 use super::{process, wait};
 use crate::exit::{Exit, Failure};
+use crate::interrupts::Interrupts;
 use crate::output::{self, Format, note};
 
 /// Pause between two looks at the children.
@@ -23,39 +23,6 @@ struct Ended {
     name: String,
     pid: u32,
     how: String,
-}
-
-/// Requests to end, by signal or terminal.
-pub struct Interrupts {
-    interrupt: tokio::signal::unix::Signal,
-    terminate: tokio::signal::unix::Signal,
-    hangup: tokio::signal::unix::Signal,
-}
-
-impl Interrupts {
-    /// Takes the signals over from their default, which would leave the nodes behind.
-    pub fn listen() -> Result<Self, Failure> {
-        let listen = |kind| {
-            let listened = signal(kind);
-            listened.map_err(|error| {
-                Failure::new(Exit::CheckFailed, format!("cannot listen for signals: {error}"))
-            })
-        };
-        Ok(Self {
-            interrupt: listen(SignalKind::interrupt())?,
-            terminate: listen(SignalKind::terminate())?,
-            hangup: listen(SignalKind::hangup())?,
-        })
-    }
-
-    /// Waits for the next one.
-    pub async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-            _ = self.hangup.recv() => {}
-        }
-    }
 }
 
 /// Runs the cluster of a directory until told to end; on any way out no node is left behind.

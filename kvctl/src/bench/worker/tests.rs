@@ -25,6 +25,8 @@ enum Manner {
     Leads,
     /// It names this node.
     Names(DirectoryNode),
+    /// It names this node to so many requests, and leads from then on.
+    NamesAtFirst(DirectoryNode, u64),
     /// It refuses with this code.
     Refuses(ProblemCode),
     /// It takes the request and closes the connection.
@@ -49,13 +51,14 @@ async fn answer(
     manner: Manner,
     calls: &AtomicU64,
 ) -> Result<Response<Full<Bytes>>, &'static str> {
-    calls.fetch_add(1, Ordering::SeqCst);
+    let earlier = calls.fetch_add(1, Ordering::SeqCst);
     assert_eq!(request.headers().get(KV_ROUTE).map(|value| value.as_bytes()), Some(&b"direct"[..]));
     let _ = request.into_body().collect().await;
     let refused = |code| Problem::new(code, "as told");
     Ok(match manner {
+        Manner::NamesAtFirst(_, count) if earlier >= count => Response::new(Full::default()),
         Manner::Leads => Response::new(Full::default()),
-        Manner::Names(leader) => {
+        Manner::Names(leader) | Manner::NamesAtFirst(leader, _) => {
             let refusal = refused(ProblemCode::NotLeader);
             refusal.with_leader(Some(leader.leader_hint()), vec![]).to_response(0).map(Full::new)
         }
@@ -140,6 +143,7 @@ impl Pair {
             next: AtomicU64::new(0),
             timeout: Duration::from_millis(100),
             read_query: "",
+            is_ended: Arc::default(),
         };
         let tally = Arc::new(Mutex::new(Tally::new()));
         Worker::new(Arc::new(load), Arc::clone(&tally), 0).run().await;
@@ -175,6 +179,20 @@ async fn a_leader_that_a_refusal_names_is_remembered_for_its_partition() {
     assert_eq!(led, 64);
     assert!((1..=16).contains(&asked_in_vain), "once per partition, not {asked_in_vain} times");
     assert_eq!(report.redirects, asked_in_vain);
+}
+
+#[tokio::test]
+async fn an_operation_waits_while_a_leader_changes() {
+    let pair = Pair::start(|nodes| {
+        [Manner::Names(nodes[1].clone()), Manner::NamesAtFirst(nodes[0].clone(), 7)]
+    })
+    .await;
+    let report = pair.write_all(Pace::Preload).await;
+    assert_eq!(report.operations, 64);
+    assert!(report.errors.is_empty(), "{report:?}");
+    let [asked_in_vain, asked_of_the_leader] = pair.calls();
+    assert_eq!(asked_of_the_leader, 64 + 7);
+    assert_eq!(report.redirects, asked_in_vain + 7);
 }
 
 #[tokio::test]
