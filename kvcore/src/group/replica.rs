@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use placement::NodeId;
 use raft::eraftpb::{Entry, Message, MessageType};
-use raft::{Config, RawNode, StateRole};
+use raft::{Config, ProgressState, RawNode, StateRole};
 
 use super::gate::ReadGate;
 use super::leadership::Leadership;
@@ -363,10 +363,27 @@ impl<R> Replica<R> {
         if turn.muted && from_leader {
             return;
         }
-        if let Some(to) = self.node_of(ReplicaId(message.to)) {
-            let message = PeerMessage::Raft { group: self.group, message };
-            turn.effects.push(Effect::Send { to, message });
+        let receiver = ReplicaId(message.to);
+        let Some(to) = self.node_of(receiver) else { return };
+        if message.get_msg_type() == MessageType::MsgAppend {
+            if self.follows_as_learner(receiver) && !message.entries.is_empty() {
+                turn.learner_mail.hold(to, self.group, message, turn.effects);
+                return;
+            }
+            // It became a voter just now, or has to be probed: nothing may come after this.
+            turn.learner_mail.release_group(to, self.group, turn.effects);
         }
+        let message = PeerMessage::Raft { group: self.group, message };
+        turn.effects.push(Effect::Send { to, message });
+    }
+
+    /// Whether a replica counts in no quorum, and raft-rs sends it entries without waiting for the
+    /// acknowledgement of those before.
+    fn follows_as_learner(&self, receiver: ReplicaId) -> bool {
+        let progress = self.raw.raft.prs().get(receiver.get());
+        self.group != GroupId::CLUSTER
+            && self.configuration().learners.contains(&receiver)
+            && progress.is_some_and(|progress| progress.state == ProgressState::Replicate)
     }
 }
 

@@ -1,5 +1,6 @@
 //! What one turn of the core gathers from all groups.
 
+use super::learner_mail::LearnerMail;
 use crate::event::{Effect, Reply};
 use crate::faults::Faults;
 use crate::ids::SyncId;
@@ -14,6 +15,8 @@ pub(crate) struct Turn<'a, R> {
     pub faults: Faults,
     pub batch: &'a mut WriteBatch,
     pub effects: &'a mut Vec<Effect<R>>,
+    /// What leaves for learners with the next tick.
+    pub learner_mail: &'a mut LearnerMail,
     /// The sync that this turn asks for if anything in it must be durable.
     pub sync: SyncId,
     pub sync_needed: bool,

@@ -13,7 +13,7 @@ use crate::cluster::{ClusterState, HealthMonitor};
 use crate::event::{Effect, Event, Refusal, Reply};
 use crate::faults::{Faults, Hold};
 use crate::group::Work;
-use crate::group::{CopyState, GroupSummary, Machine, ReadGate, Replica, Turn};
+use crate::group::{CopyState, GroupSummary, LearnerMail, Machine, ReadGate, Replica, Turn};
 use crate::ids::{Generation, GroupId, ReplicaId, SyncId};
 use crate::message::PeerMessage;
 use crate::settings::Settings;
@@ -62,6 +62,7 @@ pub struct Core<R> {
     /// Where a test holds plans back.
     pub(super) hold: Option<Hold>,
     pub(super) misrouted_per_mille: u32,
+    learner_mail: LearnerMail,
     started: Time,
     started_unix_ms: u64,
 }
@@ -90,6 +91,7 @@ impl<R> Core<R> {
             control: Control::default(),
             hold: None,
             misrouted_per_mille: 0,
+            learner_mail: LearnerMail::default(),
             started: now,
             started_unix_ms: unix_ms,
         };
@@ -188,12 +190,14 @@ impl<R> Core<R> {
         self.peers.last_turn = now;
         let settings = self.settings.clone();
         let mut batch = WriteBatch::default();
+        let mut learner_mail = std::mem::take(&mut self.learner_mail);
         let mut turn = Turn {
             now,
             settings: &settings,
             faults: self.faults,
             batch: &mut batch,
             effects,
+            learner_mail: &mut learner_mail,
             sync: self.disk.next_sync(),
             sync_needed: false,
             after_sync: Vec::new(),
@@ -230,6 +234,7 @@ impl<R> Core<R> {
             }
         }
         let Turn { sync, sync_needed, after_sync, .. } = turn;
+        self.learner_mail = learner_mail;
         self.write(batch, store)?;
         for group in &touched {
             if let Some(replica) = self.replicas.get(group) {
@@ -427,6 +432,10 @@ impl<R> Core<R> {
                 }
             }
         }
+        if turn.muted {
+            turn.learner_mail.clear();
+        }
+        turn.learner_mail.release_all(turn.effects);
         for (group, replica) in &mut self.replicas {
             replica.tend_snapshots(turn);
             replica.tend_verification(turn);
