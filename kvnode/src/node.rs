@@ -302,6 +302,14 @@ impl Node {
         self.local.id()
     }
 
+    /// Gives back the disk space of what was deleted here.
+    pub async fn give_space_back(&self) {
+        let database = self.database.clone();
+        let reclaimed = tokio::task::spawn_blocking(move || database.give_all_space_back());
+        // A panic there has ended the process.
+        let _ = reclaimed.await;
+    }
+
     /// Waits until the node has left the cluster for which it was started.
     pub async fn departed(&self) {
         let mut state = self.registration.clone();

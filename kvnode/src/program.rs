@@ -144,7 +144,15 @@ async fn serve_until_stopped(config: &Config, hooks: TestHooks) -> Result<(), Fa
 
     tokio::select! {
         name = either(&mut terminate, &mut interrupt) => tracing::info!(signal = name, "stopping"),
-        () = node.departed() => tracing::info!("stopping: this node has left its cluster"),
+        () = node.departed() => {
+            tracing::info!("stopping: this node has left its cluster");
+            tokio::select! {
+                () = node.give_space_back() => {}
+                name = either(&mut terminate, &mut interrupt) => {
+                    tracing::info!(signal = name, "stopping before all space was given back");
+                }
+            }
+        }
     }
     let orderly = async {
         // Leaderships leave while requests under way end; both take their time.

@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use kvcore::event::{Alarm, BuiltSnapshot};
@@ -70,8 +70,11 @@ pub(super) struct Workshop {
     pub stopping: Arc<AtomicBool>,
 }
 
-/// Deleted data that somebody was still reading is looked at again after this long.
-const TIDY_AGAIN: Duration = Duration::from_secs(1);
+/// The space of deleted data is given back when nothing was deleted, nor anything else to do, for this
+/// long: partitions that leave one after the other share table files, and each is rewritten once.
+const TIDY_AFTER: Duration = Duration::from_secs(2);
+/// It waits at the most this long.
+const TIDY_WITHIN: Duration = Duration::from_secs(30);
 
 /// The sub-range in which a corrupted digest differs.
 const CORRUPTED_SUB_RANGE: usize = 7;
@@ -156,20 +159,31 @@ impl Workshop {
         }
     }
 
-    /// As [`Workshop::work`]; when there is nothing else to do, gives back the space of what was
-    /// deleted, so that many deletions share what that costs and nothing waits for it.
+    /// As [`Workshop::work`], and gives back the space of what was deleted.
     fn work_and_tidy(&self, jobs: &Receiver<Job>) {
+        let mut deleted_at = None;
         loop {
-            let job = match self.database.has_deleted() {
-                true => jobs.recv_timeout(TIDY_AGAIN),
-                false => jobs.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            if self.database.has_deleted() {
+                deleted_at.get_or_insert_with(Instant::now);
+            }
+            let job = match deleted_at {
+                Some(_) => jobs.recv_timeout(TIDY_AFTER),
+                None => jobs.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
+            let is_quiet = matches!(job, Err(RecvTimeoutError::Timeout));
             match job {
                 Ok(job) if !self.is_stopping() => self.carry_out(job),
                 Ok(_) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            self.database.reclaim_deleted(|| jobs.is_empty() && !self.is_stopping());
+            if deleted_at.is_some_and(|at: Instant| is_quiet || at.elapsed() >= TIDY_WITHIN) {
+                deleted_at = None;
+                let mut is_first = true;
+                self.database.reclaim_deleted(|| {
+                    let has_turn = std::mem::take(&mut is_first) || jobs.is_empty();
+                    has_turn && !self.is_stopping()
+                });
+            }
         }
     }
 

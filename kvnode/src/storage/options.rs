@@ -8,6 +8,7 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use rand::Rng;
 use rocksdb::{
     BlockBasedOptions, Cache, ColumnFamilyDescriptor, DBCompressionType, DBRecoveryMode, Options,
     WriteOptions,
@@ -116,23 +117,51 @@ pub(super) fn families(
     settings: &StorageSettings,
 ) -> Result<Vec<ColumnFamilyDescriptor>, rocksdb::Error> {
     let cache = Cache::new_lru_cache(settings.block_cache_bytes);
+    let memtables = MemtableShare::draw();
     Family::ALL
         .into_iter()
         .map(|family| {
             let options = match family {
-                Family::Data => data(&cache),
-                Family::Log => log(&cache),
-                Family::Meta => meta(&cache),
+                Family::Data => data(&cache, memtables),
+                Family::Log => log(&cache, memtables),
+                Family::Meta => meta(&cache, memtables),
             };
             Ok(ColumnFamilyDescriptor::new(family.name(), options?))
         })
         .collect()
 }
 
-fn data(cache: &Cache) -> Result<Options, rocksdb::Error> {
+/// How much of a memtable's full size this process uses. The replicas of a partition are written
+/// alike: with memtables of the same size all of them would flush in the same moment, and no quorum
+/// would be left that does not.
+#[derive(Clone, Copy)]
+struct MemtableShare {
+    percent: usize,
+}
+
+impl MemtableShare {
+    const PERCENT: std::ops::RangeInclusive<usize> = 60..=100;
+
+    fn draw() -> Self {
+        Self { percent: rand::rng().random_range(Self::PERCENT) }
+    }
+
+    fn of(self, bytes: usize) -> usize {
+        bytes / 100 * self.percent
+    }
+}
+
+fn data(cache: &Cache, memtables: MemtableShare) -> Result<Options, rocksdb::Error> {
     // Neighbours are keys of one partition's generation.
     let mut options = common(&table(Some(cache), true), Some(keys::DATA_PREFIX_BYTES))?;
-    options.set_write_buffer_size(64 << 20);
+    // Below level 0 no file holds records of two installations: one that is swept goes with its
+    // files, and a copy finds its place in the lowest level; otherwise either would have files of
+    // its neighbours rewritten.
+    options = options.get_options_from_string(format!(
+        "sst_partitioner_factory={{id=SstPartitionerFixedPrefixFactory;length={}}}",
+        keys::DATA_PREFIX_BYTES
+    ))?;
+    options.set_write_buffer_size(memtables.of(64 << 20));
     options.set_max_write_buffer_number(4);
     // lz4 costs less than the reads it saves.
     options.set_compression_type(DBCompressionType::Lz4);
@@ -141,11 +170,11 @@ fn data(cache: &Cache) -> Result<Options, rocksdb::Error> {
     Ok(options)
 }
 
-fn log(cache: &Cache) -> Result<Options, rocksdb::Error> {
+fn log(cache: &Cache, memtables: MemtableShare) -> Result<Options, rocksdb::Error> {
     // Neighbours are entries of one group.
     let mut options = common(&table(Some(cache), false), Some(keys::LOG_GROUP_BYTES))?;
     // Entries die young: with two memtables merged per flush, most are gone before they reach disk.
-    options.set_write_buffer_size(32 << 20);
+    options.set_write_buffer_size(memtables.of(32 << 20));
     options.set_min_write_buffer_number_to_merge(2);
     options.set_max_write_buffer_number(6);
     // Level, not FIFO: FIFO drops files by size, whether their entries are still needed or not.
@@ -154,11 +183,11 @@ fn log(cache: &Cache) -> Result<Options, rocksdb::Error> {
     Ok(options)
 }
 
-fn meta(cache: &Cache) -> Result<Options, rocksdb::Error> {
+fn meta(cache: &Cache, memtables: MemtableShare) -> Result<Options, rocksdb::Error> {
     // Neighbours are the versions of one key.
     let mut options = common(&table(Some(cache), false), Some(keys::META_GROUP_KEY_BYTES))?;
     // A few keys per group, overwritten at every turn: a flush writes one of each.
-    options.set_write_buffer_size(16 << 20);
+    options.set_write_buffer_size(memtables.of(16 << 20));
     options.set_max_write_buffer_number(4);
     options.set_compression_type(DBCompressionType::None);
     Ok(options)

@@ -100,3 +100,12 @@ pub(super) fn scan_options(range: KeyRange) -> ReadOptions {
     options.set_readahead_size(READAHEAD_BYTES);
     options
 }
+
+/// Options of a look at the first record of a range.
+pub(super) fn look_options(range: KeyRange) -> ReadOptions {
+    let mut options = ReadOptions::default();
+    options.set_iterate_lower_bound(range.from);
+    options.set_iterate_upper_bound(range.to);
+    options.fill_cache(false);
+    options
+}

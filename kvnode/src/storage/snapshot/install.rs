@@ -302,7 +302,10 @@ impl SnapshotInstaller {
         // The files were synced when they were finished; they are linked, not copied, and the
         // manifest that names them is synced before this returns.
         options.set_move_files(true);
-        options.set_snapshot_consistency(true);
+        // Nobody reads the generation at an earlier point: it is used for the first time. Asking for
+        // consistency with such readers would give the records a sequence number while any digest
+        // is being computed, and RocksDB rewrites each file of the lowest level that has one.
+        options.set_snapshot_consistency(false);
         options.set_allow_global_seqno(true);
         options.set_allow_blocking_flush(true);
         let data = self.database.family(Family::Data);
