@@ -11,7 +11,7 @@ use crate::fatal::AbortOnPanic;
 const THREADS: usize = 2;
 
 /// How much less of the processor these threads get than those that serve clients (`nice`).
-const NICENESS: i32 = 5;
+const NICENESS: i32 = 19;
 
 type Job = Box<dyn FnOnce() + Send>;
 
