@@ -11,10 +11,11 @@ use rocksdb::{ColumnFamily, DB, ErrorKind, ReadOptions, ReadTier, WriteOptions};
 use super::boot;
 use super::error::{Damage, OpenError, StorageError};
 use super::identity::{self, Directory, Identity};
-use super::keys::{Family, KeyRange};
+use super::keys::Family;
 use super::options::{self, StorageSettings};
 use super::read_point::ReadPoint;
 use super::snapshot::SnapshotDirectory;
+use super::sweep::Deleted;
 use super::wal;
 
 /// Handle to the node's store. Clones share one store, which closes with the last of them.
@@ -36,8 +37,8 @@ pub(super) struct Inner {
     pub(super) snapshots: SnapshotDirectory,
     /// Held while a copy becomes data, or stops to be wanted.
     pub(super) incoming: Mutex<()>,
-    /// Ranges deleted when the store was opened, whose space is still to be given back.
-    pub(super) to_compact: Mutex<Vec<(Family, KeyRange)>>,
+    /// Ranges that were deleted and whose space is still to be given back.
+    pub(super) to_reclaim: Mutex<Vec<Deleted>>,
     pub(super) directory: Directory,
 }
 
@@ -100,7 +101,7 @@ impl Database {
                 read_points: AtomicUsize::new(0),
                 snapshots,
                 incoming: Mutex::new(()),
-                to_compact: Mutex::default(),
+                to_reclaim: Mutex::default(),
                 directory,
             }),
         };

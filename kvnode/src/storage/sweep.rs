@@ -11,6 +11,15 @@ use super::error::StorageError;
 use super::keys::{self, Family, KeyRange};
 use super::snapshot;
 
+/// A range that was deleted.
+#[derive(Clone, Debug)]
+pub(super) struct Deleted {
+    family: Family,
+    range: KeyRange,
+    /// Somebody read an older state when it was deleted, so its files are still there.
+    files_are_left: bool,
+}
+
 impl Database {
     /// Removes the data of one installation of a partition, and what a copy into it kept, and gives
     /// the space back. Blocks for as long as the compaction of what is left at the range's edges
@@ -30,7 +39,8 @@ impl Database {
 
     /// Gives the space of an ended replica's log back with the next [`Database::reclaim_deleted`].
     pub fn reclaim_log(&self, group: GroupId) {
-        self.reclaim_later(Family::Log, keys::log_of(group));
+        let (family, range) = (Family::Log, keys::log_of(group));
+        self.reclaim_later(Deleted { family, range, files_are_left: false });
     }
 
     /// Gives the space back of what was deleted. Blocks for as long as the compaction of what is
@@ -38,23 +48,40 @@ impl Database {
     pub fn reclaim_deleted(&self, mut go_on: impl FnMut() -> bool) {
         let next = || {
             let mut ranges =
-                self.inner.to_compact.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                self.inner.to_reclaim.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             ranges.pop()
         };
         // What a read point still sees stays on disk; it is over soon.
         let is_read = || self.inner.read_points.load(Ordering::SeqCst) > 0;
         while !is_read()
             && go_on()
-            && let Some((family, range)) = next()
+            && let Some(deleted) = next()
         {
-            self.compact(family, &range);
+            self.reclaim(deleted);
         }
+    }
+
+    fn reclaim(&self, deleted: Deleted) {
+        if deleted.files_are_left {
+            // They go without being read: a damaged one, which may be why its replica ended, would
+            // fail the compaction, and RocksDB takes no write after that. The number of a generation
+            // that was swept while the node runs is not used again until it stops.
+            match self.delete_data(&deleted.range) {
+                Ok(true) => {}
+                Ok(false) => return self.reclaim_later(deleted),
+                Err(error) => {
+                    tracing::warn!(%error, "the space of deleted data cannot be given back");
+                    return;
+                }
+            }
+        }
+        self.compact(deleted.family, &deleted.range);
     }
 
     /// Whether there is space to be given back.
     #[must_use]
     pub fn has_deleted(&self) -> bool {
-        let ranges = self.inner.to_compact.lock();
+        let ranges = self.inner.to_reclaim.lock();
         !ranges.unwrap_or_else(|poisoned| poisoned.into_inner()).is_empty()
     }
 
@@ -91,33 +118,31 @@ impl Database {
                 tracing::warn!(directory = %directory.display(), %error, "incoming files are left");
             }
         }
-        self.delete_generation(partition, generation)?;
-        self.reclaim_later(Family::Data, keys::data_range(partition, generation));
+        let range = keys::data_range(partition, generation);
+        let files_are_left = !self.delete_data(&range)?;
+        self.reclaim_later(Deleted { family: Family::Data, range, files_are_left });
         Ok(())
     }
 
-    pub(super) fn reclaim_later(&self, family: Family, range: KeyRange) {
-        let ranges = self.inner.to_compact.lock();
-        ranges.unwrap_or_else(|poisoned| poisoned.into_inner()).push((family, range));
+    fn reclaim_later(&self, deleted: Deleted) {
+        let ranges = self.inner.to_reclaim.lock();
+        ranges.unwrap_or_else(|poisoned| poisoned.into_inner()).push(deleted);
     }
 
     /// Makes the data of an installation unreadable, cheaply: whole files go at once, the rest is
-    /// covered by a range deletion.
-    fn delete_generation(
-        &self,
-        partition: PartitionId,
-        generation: Generation,
-    ) -> Result<(), StorageError> {
-        let KeyRange { from, to } = keys::data_range(partition, generation);
+    /// covered by a range deletion. Returns whether the files went.
+    fn delete_data(&self, range: &KeyRange) -> Result<bool, StorageError> {
+        let KeyRange { from, to } = range;
         let data = self.family(Family::Data);
         // In this order: a file that goes may hold the deletion of records in a lower level, so the
         // range deletion has to be newer than the removal of files.
         // And only while nobody reads an older state: files go without regard to snapshots. A read
         // point that is taken after this look knows that the generation is not current.
-        if self.inner.read_points.load(Ordering::SeqCst) == 0 {
+        let is_unread = self.inner.read_points.load(Ordering::SeqCst) == 0;
+        if is_unread {
             self.inner
                 .db
-                .delete_file_in_range_cf(data, &from, &to)
+                .delete_file_in_range_cf(data, from, to)
                 .map_err(StorageError::engine("removing the files of a generation"))?;
         }
         let mut batch = rocksdb::WriteBatch::default();
@@ -125,6 +150,7 @@ impl Database {
         self.inner
             .db
             .write_opt(batch, &self.inner.write)
-            .map_err(StorageError::engine("deleting a generation"))
+            .map_err(StorageError::engine("deleting a generation"))?;
+        Ok(is_unread)
     }
 }
