@@ -65,6 +65,7 @@ pub struct Cluster {
     client: Client,
     program: PathBuf,
     arguments: Vec<String>,
+    preload: Option<crate::shim::Shim>,
     /// None once it was removed or is to be kept.
     directory: Option<TempDir>,
 }
@@ -117,6 +118,7 @@ impl Cluster {
             client,
             program,
             arguments: arguments_of_all,
+            preload: options.preload,
             directory: Some(directory),
         };
         for node in &cluster.nodes {
@@ -138,6 +140,11 @@ impl Cluster {
 
     /// Starts one more node, which registers as a spare; returns its position.
     pub async fn add_spare(&mut self, zone: &str) -> anyhow::Result<usize> {
+        self.add_spare_with(zone, &[]).await
+    }
+
+    /// As [`Cluster::add_spare`], with arguments that no other node has.
+    pub async fn add_spare_with(&mut self, zone: &str, own: &[&str]) -> anyhow::Result<usize> {
         let root = self.directory().to_owned();
         let index = self.nodes.len();
         let name = format!("n{}", index + 1);
@@ -146,10 +153,19 @@ impl Cluster {
         let mut arguments = vec!["--seeds".to_owned(), seeds.join(",")];
         arguments.extend(self.arguments.iter().cloned());
         node.set_arguments(arguments);
+        node.set_own_arguments(own);
+        if let Some(shim) = &self.preload {
+            node.set_environment(shim.environment(&node.name)?);
+        }
         node.start()?;
         self.nodes.push(node);
         self.wait_registered(index).await?;
         Ok(index)
+    }
+
+    /// Gives a node other arguments of its own, from its next start on.
+    pub fn set_own_arguments(&mut self, index: usize, own: &[&str]) {
+        self.nodes[index].set_own_arguments(own);
     }
 
     /// Waits until a node is in the directory.

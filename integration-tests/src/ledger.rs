@@ -9,6 +9,7 @@ use anyhow::{bail, ensure};
 use tokio::task::JoinSet;
 
 use crate::caller::Caller;
+use crate::cluster::{Cluster, Node};
 use crate::history::{Call, Outcome};
 
 /// Readers at a time while a ledger is read back.
@@ -108,6 +109,16 @@ impl Ledger {
             "keys are not as they must be",
             wrong.join("\n")
         );
+        Ok(())
+    }
+
+    /// Reads every key through each node that runs.
+    pub async fn check_everywhere(&self, cluster: &Cluster) -> anyhow::Result<()> {
+        let running = cluster.nodes().iter().filter(|node| node.is_started());
+        let running: Vec<String> = running.map(Node::client_address).collect();
+        for node in 0..running.len() {
+            self.check_through(&running, node).await?;
+        }
         Ok(())
     }
 

@@ -7,13 +7,14 @@
 //! The simulator in [`sim`] needs none of it: it runs the core alone, in one thread.
 //!
 //! Reading order: [`wait`], [`cluster`], [`shim`], [`wire`], [`caller`], [`ledger`], [`load`]; then
-//! [`history`], [`checker`] and [`nemesis`], which [`linearizability`] puts together.
+//! [`history`], [`checker`], [`growth`] and [`nemesis`], which [`linearizability`] puts together.
 
 pub mod absence;
 pub mod caller;
 pub mod checker;
 pub mod cluster;
 pub mod cutover;
+pub mod growth;
 pub mod history;
 pub mod kills;
 pub mod ledger;

@@ -19,8 +19,10 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::caller::Caller;
 use crate::checker::{self, Verdict};
 use crate::cluster::{Cluster, ClusterOptions};
+use crate::growth::SPARES;
 use crate::history::{Call, Operation, Outcome, RunClock};
 use crate::nemesis::{Fault, Nemesis};
+use crate::plans::kvctl_ok;
 use crate::shim::Shim;
 use crate::wait::hold;
 
@@ -75,6 +77,13 @@ impl RunOptions {
         }
     }
 
+    /// The run with plans in which nodes join and leave, and the faults that strike meanwhile.
+    pub fn growing(seed: u64) -> Self {
+        let strikes = [Fault::Kill, Fault::KillLeader, Fault::PauseLeader, Fault::Transfer];
+        let kinds: Vec<Fault> = [Fault::Plan].into_iter().chain(strikes).collect();
+        Self { faults_min: 2 * kinds.len(), kinds, unknown_min: 20, ..Self::small(seed) }
+    }
+
     /// The long run.
     pub fn full(seed: u64, operations_min: usize) -> Self {
         Self {
@@ -94,6 +103,8 @@ pub struct Report {
     pub verdict: Verdict,
     /// Faults by kind.
     pub faults: BTreeMap<Fault, usize>,
+    /// A line about each plan, with what struck while it was under way.
+    pub plans: Vec<String>,
     /// Reads that were answered by a node that had just been resumed.
     pub late_reads: usize,
     /// Time under load.
@@ -119,13 +130,20 @@ pub fn seed_from_environment() -> anyhow::Result<u64> {
 /// cluster does not recover from a fault.
 pub async fn run(options: &RunOptions) -> anyhow::Result<Report> {
     let disks = Shim::build()?;
-    let cluster = Cluster::start(ClusterOptions {
+    let mut cluster = Cluster::start(ClusterOptions {
         program: options.program.clone(),
         arguments: options.arguments.clone(),
         preload: Some(disks.clone()),
         ..ClusterOptions::default()
     })
     .await?;
+    if options.kinds.contains(&Fault::Plan) {
+        for zone in ["z1", "z2", "z3"].iter().cycle().take(SPARES) {
+            cluster.add_spare(zone).await?;
+        }
+        // One move at a time to and from a node, so that many a fault finds some under way.
+        kvctl_ok(&cluster, &["migrate", "throttle", "--moves-per-node", "1"]).await?;
+    }
     let shared = Arc::new(Shared::default());
     let clock = RunClock::start();
     let started = Instant::now();
@@ -154,6 +172,7 @@ pub async fn run(options: &RunOptions) -> anyhow::Result<Report> {
     }
     struck?;
     let faults = nemesis.struck().clone();
+    let plans = nemesis.plans().to_vec();
     let late = nemesis.into_seen();
     let is_answered = |read: &&Operation| read.outcome != Outcome::Unknown;
     let late_reads = late.iter().filter(is_answered).count();
@@ -168,7 +187,7 @@ pub async fn run(options: &RunOptions) -> anyhow::Result<Report> {
         Err(violation) => return Err(violation),
     };
     cluster.finish()?;
-    Ok(Report { verdict, faults, late_reads, ran, checked: checking.elapsed() })
+    Ok(Report { verdict, faults, plans, late_reads, ran, checked: checking.elapsed() })
 }
 
 async fn strike_until_enough(
@@ -187,7 +206,7 @@ async fn strike_until_enough(
             && unknown >= options.unknown_min
             && nemesis.total() >= options.faults_min
         {
-            return Ok(());
+            return nemesis.end().await;
         }
         ensure!(
             started.elapsed() < options.deadline,

@@ -24,6 +24,11 @@ pub struct LoadOptions {
     pub timeout: Duration,
 }
 
+impl LoadOptions {
+    /// A pace for writers that send the next write as soon as the last one is answered.
+    pub const NO_PAUSE: Duration = Duration::from_nanos(1);
+}
+
 impl Default for LoadOptions {
     fn default() -> Self {
         Self {

@@ -108,7 +108,7 @@ impl Place {
     ];
 
     /// The step that the victim's move is recorded in.
-    fn step(self) -> &'static str {
+    pub fn step(self) -> &'static str {
         match self {
             Self::Joining => "pending",
             Self::Copying => "copying",
@@ -121,7 +121,7 @@ impl Place {
     }
 
     /// What the hold file says.
-    fn held(self) -> &'static str {
+    pub fn held(self) -> &'static str {
         match self {
             Self::Swapping => "joint",
             other => other.step(),
@@ -129,7 +129,7 @@ impl Place {
     }
 
     /// Whether the plan has come to the place.
-    fn is_reached(self, plan: &PlanSeen) -> bool {
+    pub fn is_reached(self, plan: &PlanSeen) -> bool {
         let there = plan.at(self.step()).count();
         match self {
             Self::BeforePublish | Self::AfterPublish => there == plan.moves.len(),

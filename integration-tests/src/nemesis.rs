@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 
 use crate::caller::{outcome_of, request_of};
 use crate::cluster::{Cluster, describe};
+use crate::growth::Growth;
 use crate::history::{Call, Operation, Outcome, RunClock};
 use crate::linearizability::HotKeys;
 use crate::shim::Shim;
@@ -54,10 +55,13 @@ pub enum Fault {
     StallDisk,
     /// An operator moves the leadership of every hot key's partition, and of some twice.
     Transfer,
+    /// An operator lets nodes join or leave; what strikes next finds the plan under way. It comes
+    /// first in each round.
+    Plan,
 }
 
 impl Fault {
-    /// Every kind.
+    /// Every kind but plans, which need nodes that come and go.
     pub const ALL: [Self; 9] = [
         Self::Kill,
         Self::KillLeader,
@@ -79,6 +83,7 @@ pub struct Nemesis<'a> {
     random: SmallRng,
     kinds: Vec<Fault>,
     struck: BTreeMap<Fault, usize>,
+    growth: Growth,
     /// What the late readers saw.
     seen: Vec<Operation>,
 }
@@ -87,7 +92,8 @@ impl<'a> Nemesis<'a> {
     /// Faults of these kinds, in an order that the random numbers decide. The nodes' disks can be
     /// held by `disks`.
     pub fn new(cluster: &'a Cluster, disks: &'a Shim, kinds: Vec<Fault>, random: SmallRng) -> Self {
-        Self { cluster, disks, random, kinds, struck: BTreeMap::new(), seen: Vec::new() }
+        let (struck, growth, seen) = (BTreeMap::new(), Growth::default(), Vec::new());
+        Self { cluster, disks, random, kinds, struck, growth, seen }
     }
 
     /// How often each kind was committed.
@@ -98,6 +104,16 @@ impl<'a> Nemesis<'a> {
     /// How many faults were committed.
     pub fn total(&self) -> usize {
         self.struck.values().sum()
+    }
+
+    /// Brings the plan under way to its end.
+    pub async fn end(&mut self) -> anyhow::Result<()> {
+        self.growth.end(self.cluster).await
+    }
+
+    /// A line about each plan that has ended.
+    pub fn plans(&self) -> &[String] {
+        self.growth.told()
     }
 
     /// What was read from nodes that had just been resumed.
@@ -112,7 +128,11 @@ impl<'a> Nemesis<'a> {
         let fewest = self.kinds.iter().map(count).min().unwrap_or(0);
         let due: Vec<Fault> =
             self.kinds.iter().copied().filter(|kind| count(kind) == fewest).collect();
-        let Some(fault) = due.choose(&mut self.random).copied() else { return Ok(()) };
+        let plan = due.iter().find(|kind| **kind == Fault::Plan);
+        let Some(fault) = plan.or(due.choose(&mut self.random)).copied() else { return Ok(()) };
+        if fault != Fault::Plan {
+            self.growth.note(self.cluster, &format!("{fault:?}")).await;
+        }
         *self.struck.entry(fault).or_default() += 1;
         let any = self.random.random_range(0..self.cluster.nodes().len());
         match fault {
@@ -154,6 +174,7 @@ impl<'a> Nemesis<'a> {
                 self.disks.hold(name, false)?;
             }
             Fault::Transfer => self.transfer(keys).await?,
+            Fault::Plan => return self.growth.go_on(self.cluster).await,
             Fault::PowerOff => {
                 for node in self.cluster.nodes() {
                     node.kill()?;

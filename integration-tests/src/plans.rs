@@ -1,15 +1,20 @@
 //! Changes of membership as an operator makes them: with kvctl, and looking at the records.
 
+use std::collections::BTreeMap;
+use std::fs;
 use std::process::Output;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use serde_json::Value;
+use tempfile::TempDir;
 use tokio::process::Command;
 
-use crate::cluster::{Cluster, find_program};
+use crate::cluster::{Cluster, ClusterOptions, find_program};
 use crate::wait::wait_for;
 
+/// Time for a plan to come to where it is waited for.
+pub const PLAN_DEADLINE: Duration = Duration::from_secs(90);
 /// Path of the records of plans and moves.
 const MIGRATIONS_PATH: &str = "/v1/admin/migrations";
 
@@ -45,6 +50,21 @@ impl PlanSeen {
         self.moves.iter().filter(move |it| it.step == step)
     }
 
+    /// How many moves are in which stage and step, in words.
+    pub fn stages(&self) -> String {
+        let mut counts = BTreeMap::new();
+        for it in &self.moves {
+            let stage = match it.stage == it.step {
+                true => it.stage.clone(),
+                false => format!("{} {}", it.stage, it.step).trim_end().to_owned(),
+            };
+            *counts.entry(stage).or_insert(0) += 1;
+        }
+        let counts: Vec<String> =
+            counts.iter().map(|(it, count)| format!("{it} {count}")).collect();
+        counts.join(", ")
+    }
+
     /// Whether every group has its new voters.
     pub fn is_serving(&self) -> bool {
         self.phase == "published"
@@ -78,6 +98,58 @@ pub async fn kvctl_ok(cluster: &Cluster, arguments: &[&str]) -> anyhow::Result<S
         String::from_utf8_lossy(&output.stderr)
     );
     Ok(text)
+}
+
+/// Applies what was staged and waits until every group has its new voters.
+pub async fn serve(cluster: &Cluster, after: u64) -> anyhow::Result<PlanSeen> {
+    kvctl_ok(cluster, &["plan", "apply", "--yes"]).await?;
+    wait_plan(cluster, "a plan that serves", after, PLAN_DEADLINE, PlanSeen::is_serving).await
+}
+
+/// Ends the grace and waits until nothing is left to do.
+pub async fn finish(cluster: &Cluster, after: u64) -> anyhow::Result<PlanSeen> {
+    kvctl_ok(cluster, &["migrate", "finish"]).await?;
+    let finished = |plan: &PlanSeen| plan.phase == "finished";
+    wait_plan(cluster, "the plan's end", after, PLAN_DEADLINE, finished).await
+}
+
+/// A file that tells nodes in which step they hold plans back. It goes when dropped.
+#[derive(Debug)]
+pub struct HoldFile {
+    directory: TempDir,
+}
+
+impl HoldFile {
+    /// Holds plans back in this step; nowhere, if it is empty.
+    pub fn new(step: &str) -> anyhow::Result<Self> {
+        let directory = tempfile::Builder::new().prefix("ringkv-hold-").tempdir()?;
+        let file = Self { directory };
+        file.set(step)?;
+        Ok(file)
+    }
+
+    /// A cluster whose nodes follow the file.
+    pub fn options(&self) -> anyhow::Result<ClusterOptions> {
+        let path = self.directory.path().join("hold");
+        Ok(ClusterOptions {
+            program: Some(find_program("kvnode-faults", "KVNODE_FAULTS")?),
+            arguments: vec!["--hold".to_owned(), path.display().to_string()],
+            ..ClusterOptions::default()
+        })
+    }
+
+    /// Names another step. No node reads anything in between, so that a plan that is held goes no
+    /// further than to the new step.
+    pub fn set(&self, step: &str) -> anyhow::Result<()> {
+        let next = self.directory.path().join("next");
+        fs::write(&next, step)?;
+        fs::rename(next, self.directory.path().join("hold")).context("cannot set the hold file")
+    }
+
+    /// Lets plans go on.
+    pub fn release(&self) -> anyhow::Result<()> {
+        self.set("")
+    }
 }
 
 /// The plans on record at a node, newest first.
@@ -141,11 +213,7 @@ pub async fn wait_plan(
         if plan.id > after && wanted(&plan) {
             return Ok(plan);
         }
-        let mut counts = std::collections::BTreeMap::new();
-        for it in &plan.moves {
-            *counts.entry(format!("{} {}", it.stage, it.step)).or_insert(0) += 1;
-        }
-        Err(format!("plan {} is {}, its moves {counts:?}", plan.id, plan.phase))
+        Err(format!("plan {} is {}, its moves {}", plan.id, plan.phase, plan.stages()))
     })
     .await
 }

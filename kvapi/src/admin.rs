@@ -194,6 +194,9 @@ pub struct InitAnswer {
     /// Names of the founders.
     #[schema(value_type = Vec<String>)]
     pub nodes: Vec<NodeName>,
+    /// What redundancy they achieve.
+    #[serde(default)]
+    pub redundancy: RedundancyStatus,
 }
 
 /// The answer of `GET /v1/admin/status`: the cluster as the answering node's view has it.

@@ -270,6 +270,16 @@ pub enum Alarm {
         /// The store's own words.
         reason: String,
     },
+    /// Replicas were compared and are not alike.
+    #[error("the replica of group {group} on {node} differs in {range}")]
+    ReplicasDiffer {
+        /// The group.
+        group: GroupId,
+        /// Where the replica is that differs from its leader.
+        node: placement::NodeId,
+        /// The first sub-range that differs.
+        range: String,
+    },
 }
 
 /// Who leads instead, as far as this node knows.

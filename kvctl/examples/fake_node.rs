@@ -15,7 +15,9 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use kvapi::headers::{KV_PARTITION, KV_SERVED_BY, etag_value};
-use kvapi::{InitAnswer, KeyPath, NodeInfo, NodeStage, Precondition, Problem, ProblemCode};
+use kvapi::{
+    InitAnswer, KeyPath, NodeInfo, NodeStage, Precondition, Problem, ProblemCode, RedundancyStatus,
+};
 use placement::{Epoch, NodeId, NodeName, PartitionId, Zone};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -102,9 +104,12 @@ async fn answer(
         "/v1/admin/init" => {
             let nodes = vec![node.name.clone()];
             match std::fs::write(&node.founded, body) {
-                Ok(()) => {
-                    json(&InitAnswer { cluster_id: "c1".into(), epoch: Epoch::new(1), nodes })
-                }
+                Ok(()) => json(&InitAnswer {
+                    cluster_id: "c1".into(),
+                    epoch: Epoch::new(1),
+                    nodes,
+                    redundancy: RedundancyStatus::default(),
+                }),
                 Err(error) => problem(Problem::new(ProblemCode::Internal, error.to_string())),
             }
         }

@@ -57,6 +57,8 @@ pub struct Founded {
     pub zones: BTreeMap<Zone, usize>,
     /// What the owners' zones protect from.
     pub redundancy: Redundancy,
+    /// Number of partitions, as a power of two.
+    pub partition_bits: PartitionBits,
     /// How the founding began.
     pub start: FoundingStart,
 }
@@ -363,7 +365,8 @@ fn report(state: &ClusterState, candidates: Vec<Candidate>, start: FoundingStart
     }
     let redundancy = Ring::new(Arc::new(state.ring.clone())).redundancy();
     let (cluster, epoch) = (state.cluster, state.epoch());
-    Founded { cluster, epoch, founders, zones, redundancy, start }
+    let partition_bits = state.ring.partition_bits();
+    Founded { cluster, epoch, founders, zones, redundancy, partition_bits, start }
 }
 
 /// Lets this node accept a cluster, once for ever.

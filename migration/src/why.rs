@@ -4,7 +4,7 @@ use placement::NodeId;
 
 use crate::moves::Move;
 use crate::plan::{Phase, Plan};
-use crate::stage::{BlockReason, Stage, Step};
+use crate::stage::{AbortReason, BlockReason, Stage, Step};
 
 /// An explanation for an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,17 @@ pub fn why(
     let say = |reason: String, command: Option<String>| Explanation { reason, command };
     match &subject.stage {
         Stage::Done => say("the move is done".to_owned(), None),
-        Stage::Aborted(reason) => say(format!("the move was given up: {reason}"), None),
+        Stage::Aborted(AbortReason::Mismatch { node, range }) => {
+            let node = name(*node);
+            let reason = format!("the move was given up: the copy on {node} differs in {range}");
+            let command = format!("look at the disk of {node}, or take another node in its place");
+            say(reason, Some(command))
+        }
+        Stage::Aborted(
+            reason @ (AbortReason::Cancelled
+            | AbortReason::PlanAborted
+            | AbortReason::Superseded(_)),
+        ) => say(format!("the move was given up: {reason}"), None),
         Stage::Blocked { at, reason } => {
             let (reason, command) = blocked(reason, name);
             say(format!("{at}: {reason}"), command)
@@ -71,7 +81,11 @@ fn blocked(reason: &BlockReason, name: impl Fn(NodeId) -> String) -> (String, Op
             (reason, Some("kvctl migrate throttle --bytes-per-second N".to_owned()))
         }
         BlockReason::CopyFails(node, words) => {
-            (format!("the copy to {} fails: {words}", name(*node)), None)
+            let node = name(*node);
+            let command = format!(
+                "look at the disk, memory and network of {node} and of its sources, or: kvctl migrate cancel"
+            );
+            (format!("the copy to {node} fails: {words}"), Some(command))
         }
         BlockReason::Mismatch { node, range } => {
             let node = name(*node);

@@ -2,6 +2,7 @@
 
 use clap::Parser;
 use integration_tests::linearizability::{RunOptions, run};
+use integration_tests::nemesis::Fault;
 
 /// Runs clients and faults against a cluster of real processes and checks what the clients saw.
 #[derive(Debug, Parser)]
@@ -12,13 +13,20 @@ struct Arguments {
     /// Operations to reach; further ones follow until there were enough faults.
     #[arg(long, default_value_t = 20_000)]
     operations: usize,
+    /// Lets nodes join and leave meanwhile.
+    #[arg(long)]
+    plans: bool,
 }
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     println!("RINGKV_SEED={}", arguments.seed);
-    let report = run(&RunOptions::full(arguments.seed, arguments.operations)).await?;
+    let mut options = RunOptions::full(arguments.seed, arguments.operations);
+    if arguments.plans {
+        options.kinds.push(Fault::Plan);
+    }
+    let report = run(&options).await?;
     println!("seed {}: linearizable\n{report:#?}", arguments.seed);
     Ok(())
 }

@@ -28,6 +28,8 @@ pub struct Node {
     peer: Reservation,
     program: PathBuf,
     arguments: Vec<String>,
+    /// Those that the other nodes do not have.
+    own_arguments: Vec<String>,
     environment: Vec<(String, String)>,
     child: Mutex<Option<Child>>,
 }
@@ -49,6 +51,7 @@ impl Node {
             peer: ports::reserve()?,
             program,
             arguments: Vec::new(),
+            own_arguments: Vec::new(),
             environment: Vec::new(),
             child: Mutex::default(),
             name,
@@ -58,6 +61,10 @@ impl Node {
 
     pub(super) fn set_arguments(&mut self, arguments: Vec<String>) {
         self.arguments = arguments;
+    }
+
+    pub(super) fn set_own_arguments(&mut self, arguments: &[&str]) {
+        self.own_arguments = arguments.iter().map(ToString::to_string).collect();
     }
 
     pub(super) fn set_environment(&mut self, environment: Vec<(String, String)>) {
@@ -91,6 +98,7 @@ impl Node {
             .args(["--client-addr", &self.client_address()])
             .args(["--peer-addr", &self.peer_address()])
             .args(&self.arguments)
+            .args(&self.own_arguments)
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)

@@ -118,7 +118,12 @@ impl World {
                 let partition = group.partition().expect("group 0 has no digest");
                 let bits = PartitionBits::new(self.setup.partition_bits).expect("few partitions");
                 let disk = &self.nodes[number].disk;
-                let digest = Some(disk.partition_digest(partition, generation, &state, bits));
+                let mut digest = disk.partition_digest(partition, generation, &state, bits);
+                if self.setup.faults.corrupt_digest {
+                    // Each node in a place of its own, so that no two agree.
+                    digest = digest.with_a_difference_in(number);
+                }
+                let digest = Some(digest);
                 let delay = self.dice.within(&(MILLIS..20 * MILLIS));
                 let incarnation = self.nodes[number].incarnation;
                 let event = Event::DigestComputed { group, index, digest };

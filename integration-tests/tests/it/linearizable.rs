@@ -13,6 +13,14 @@ async fn hot_keys_stay_linearizable_while_processes_die_and_hang() -> anyhow::Re
     Ok(())
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hot_keys_stay_linearizable_while_three_nodes_join_and_two_leave() -> anyhow::Result<()> {
+    let report = run(&RunOptions::growing(seed_from_environment()?)).await?;
+    println!("{report:#?}");
+    ensure!(report.plans.len() >= 2, "only {} plans ended", report.plans.len());
+    Ok(())
+}
+
 /// The checker is worth something only if it objects to a store that is wrong.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_the_lease_check_stale_reads_are_noticed() -> anyhow::Result<()> {

@@ -13,16 +13,21 @@
 //! measured. The logs of a story that fails are kept, and with `RINGKV_KEEP_DATA=1` its data as well.
 
 mod any_node;
+mod damaged_copies;
+mod deletions;
 mod disk_stall;
+mod full_disk;
 mod garbage;
 mod kill_matrix;
 mod leader_killed;
 mod leaving;
 mod linearizable;
+mod one_zone;
 mod power_off;
 mod races;
 mod requests;
 mod returning;
+mod saturation;
 mod scaling;
 mod starting;
 mod uninitialised;

@@ -2,48 +2,20 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use integration_tests::cluster::{Cluster, ClusterOptions, READY_DEADLINE};
 use integration_tests::ledger::Ledger;
 use integration_tests::load::{Load, LoadOptions};
 use integration_tests::plans::{
-    PlanSeen, kvctl, kvctl_ok, newest_plan, plans, wait_check, wait_plan,
+    HoldFile, PLAN_DEADLINE, PlanSeen, finish, kvctl, kvctl_ok, newest_plan, plans, serve,
+    wait_check, wait_plan,
 };
 use integration_tests::wait::wait_for;
-
-const DEADLINE: Duration = Duration::from_secs(90);
 
 fn load(cluster: &Cluster, prefix: &'static str, ledger: &Arc<Ledger>) -> Load {
     let options = LoadOptions { prefix, ..LoadOptions::default() };
     Load::start(&cluster.addresses(), &options, ledger)
-}
-
-async fn check_everywhere(cluster: &Cluster, ledger: &Ledger) -> anyhow::Result<()> {
-    let running: Vec<String> = cluster
-        .nodes()
-        .iter()
-        .filter(|node| node.is_started())
-        .map(|node| node.client_address())
-        .collect();
-    for node in 0..running.len() {
-        ledger.check_through(&running, node).await?;
-    }
-    Ok(())
-}
-
-/// Applies what was staged and waits until every group has its new voters.
-async fn serve(cluster: &Cluster, after: u64) -> anyhow::Result<PlanSeen> {
-    kvctl_ok(cluster, &["plan", "apply", "--yes"]).await?;
-    wait_plan(cluster, "a plan that serves", after, DEADLINE, PlanSeen::is_serving).await
-}
-
-/// Ends the grace and waits until nothing is left to do.
-async fn finish(cluster: &Cluster, after: u64) -> anyhow::Result<PlanSeen> {
-    kvctl_ok(cluster, &["migrate", "finish"]).await?;
-    let finished = |plan: &PlanSeen| plan.phase == "finished";
-    wait_plan(cluster, "the plan's end", after, DEADLINE, finished).await
 }
 
 fn bytes_below(path: &Path) -> u64 {
@@ -72,8 +44,8 @@ async fn three_nodes_join_under_load_and_two_leave_at_once() -> anyhow::Result<(
     // Each zone holds one copy of each partition, and half of them go to its second node.
     ensure!(plan.moves.len() == 3 * 8, "{} copies were moved", plan.moves.len());
     growing.stop().await?;
-    wait_check(&cluster, DEADLINE).await?;
-    check_everywhere(&cluster, &ledger).await?;
+    wait_check(&cluster, PLAN_DEADLINE).await?;
+    ledger.check_everywhere(&cluster).await?;
 
     let shrinking = load(&cluster, "shrinking", &ledger);
     kvctl_ok(&cluster, &["drain", "n5", "n6"]).await?;
@@ -87,8 +59,8 @@ async fn three_nodes_join_under_load_and_two_leave_at_once() -> anyhow::Result<(
         println!("{name} keeps {left} bytes");
     }
     shrinking.stop().await?;
-    wait_check(&cluster, DEADLINE).await?;
-    check_everywhere(&cluster, &ledger).await?;
+    wait_check(&cluster, PLAN_DEADLINE).await?;
+    ledger.check_everywhere(&cluster).await?;
     println!("writes: {:?}", ledger.totals());
     cluster.finish()
 }
@@ -104,29 +76,30 @@ async fn a_rollback_after_the_cut_over_keeps_what_was_written_since() -> anyhow:
     before.stop().await?;
     let after = load(&cluster, "after", &ledger);
     kvctl_ok(&cluster, &["migrate", "rollback", "--yes"]).await?;
-    let back = wait_plan(&cluster, "the way back", plan.id, DEADLINE, PlanSeen::is_serving).await?;
+    let back =
+        wait_plan(&cluster, "the way back", plan.id, PLAN_DEADLINE, PlanSeen::is_serving).await?;
     after.stop().await?;
     finish(&cluster, back.id - 1).await?;
-    wait_check(&cluster, DEADLINE).await?;
-    check_everywhere(&cluster, &ledger).await?;
+    wait_check(&cluster, PLAN_DEADLINE).await?;
+    ledger.check_everywhere(&cluster).await?;
     cluster.finish()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn join_cancel_and_join_again_bring_no_stale_key_back() -> anyhow::Result<()> {
-    let control = tempfile::NamedTempFile::new()?;
-    let mut cluster = held_cluster(control.path(), "catching_up").await?;
+    let hold = HoldFile::new("catching_up")?;
+    let mut cluster = Cluster::start(hold.options()?).await?;
     cluster.add_spare("z1").await?;
     let ledger = Arc::new(Ledger::default());
     let writes = load(&cluster, "first", &ledger);
     kvctl_ok(&cluster, &["join", "n4"]).await?;
     kvctl_ok(&cluster, &["plan", "apply", "--yes"]).await?;
     let there = |plan: &PlanSeen| plan.at("catching_up").count() > 0;
-    let plan = wait_plan(&cluster, "a copy", 0, DEADLINE, there).await?;
+    let plan = wait_plan(&cluster, "a copy", 0, PLAN_DEADLINE, there).await?;
     kvctl_ok(&cluster, &["migrate", "cancel", "--yes"]).await?;
     let given_up = |plan: &PlanSeen| plan.phase == "aborted";
-    wait_plan(&cluster, "the end of the plan", plan.id - 1, DEADLINE, given_up).await?;
-    wait_for("the copies to be gone", DEADLINE, async || {
+    wait_plan(&cluster, "the end of the plan", plan.id - 1, PLAN_DEADLINE, given_up).await?;
+    wait_for("the copies to be gone", PLAN_DEADLINE, async || {
         let info = cluster.info(3).await.map_err(|error| format!("{error:#}"))?;
         match info.partitions {
             0 => Ok(()),
@@ -135,32 +108,20 @@ async fn join_cancel_and_join_again_bring_no_stale_key_back() -> anyhow::Result<
     })
     .await?;
     writes.stop().await?;
-    std::fs::write(control.path(), "")?;
+    hold.release()?;
     kvctl_ok(&cluster, &["join", "n4"]).await?;
     let again = serve(&cluster, plan.id).await?;
     finish(&cluster, again.id - 1).await?;
-    wait_check(&cluster, DEADLINE).await?;
-    check_everywhere(&cluster, &ledger).await?;
+    wait_check(&cluster, PLAN_DEADLINE).await?;
+    ledger.check_everywhere(&cluster).await?;
     cluster.finish()
-}
-
-/// A cluster whose plans are held back in a step.
-async fn held_cluster(control: &Path, step: &str) -> anyhow::Result<Cluster> {
-    std::fs::write(control, step)?;
-    let program = integration_tests::cluster::find_program("kvnode-faults", "KVNODE_FAULTS")?;
-    Cluster::start(ClusterOptions {
-        program: Some(program),
-        arguments: vec!["--hold".to_owned(), control.display().to_string()],
-        ..ClusterOptions::default()
-    })
-    .await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_power_cut_in_the_middle_of_a_migration_only_delays_it() -> anyhow::Result<()> {
     for step in ["copying", "verified", "joint"] {
-        let control = tempfile::NamedTempFile::new()?;
-        let mut cluster = held_cluster(control.path(), step).await?;
+        let hold = HoldFile::new(step)?;
+        let mut cluster = Cluster::start(hold.options()?).await?;
         cluster.add_spare("z2").await?;
         let ledger = Arc::new(Ledger::default());
         let writes = load(&cluster, "load", &ledger);
@@ -168,20 +129,20 @@ async fn a_power_cut_in_the_middle_of_a_migration_only_delays_it() -> anyhow::Re
         kvctl_ok(&cluster, &["plan", "apply", "--yes"]).await?;
         let recorded = if step == "joint" { "swapping" } else { step };
         let there = |plan: &PlanSeen| plan.at(recorded).count() > 0;
-        wait_plan(&cluster, "the step", 0, DEADLINE, there).await?;
+        wait_plan(&cluster, "the step", 0, PLAN_DEADLINE, there).await?;
         for node in cluster.nodes() {
             node.kill()?;
         }
         writes.stop().await?;
-        std::fs::write(control.path(), "")?;
+        hold.release()?;
         for node in cluster.nodes() {
             node.start()?;
         }
         cluster.wait_ready().await?;
-        wait_plan(&cluster, "a plan that serves", 0, DEADLINE, PlanSeen::is_serving).await?;
+        wait_plan(&cluster, "a plan that serves", 0, PLAN_DEADLINE, PlanSeen::is_serving).await?;
         finish(&cluster, 0).await?;
-        wait_check(&cluster, DEADLINE).await?;
-        check_everywhere(&cluster, &ledger).await?;
+        wait_check(&cluster, PLAN_DEADLINE).await?;
+        ledger.check_everywhere(&cluster).await?;
         cluster.finish()?;
     }
     Ok(())
@@ -197,7 +158,7 @@ async fn of_two_operators_who_apply_at_once_one_wins() -> anyhow::Result<()> {
     let mut codes = [one?.status.code(), two?.status.code()];
     codes.sort_unstable();
     ensure!(codes == [Some(0), Some(4)], "{codes:?}");
-    wait_plan(&cluster, "a plan that serves", 0, DEADLINE, PlanSeen::is_serving).await?;
+    wait_plan(&cluster, "a plan that serves", 0, PLAN_DEADLINE, PlanSeen::is_serving).await?;
     cluster.finish()
 }
 
@@ -241,7 +202,7 @@ async fn one_node_grows_to_three_and_spares_never_hold_an_epoch_up() -> anyhow::
         let epoch = cluster.info(node).await?.epoch;
         ensure!(epoch.get() == 2, "node {node} is at epoch {epoch}");
     }
-    check_everywhere(&cluster, &ledger).await?;
+    ledger.check_everywhere(&cluster).await?;
     cluster.node(3).start()?;
     cluster.wait_registered(3).await?;
     cluster.finish()
@@ -249,13 +210,13 @@ async fn one_node_grows_to_three_and_spares_never_hold_an_epoch_up() -> anyhow::
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn progress_can_be_asked_for_at_any_time() -> anyhow::Result<()> {
-    let control = tempfile::NamedTempFile::new()?;
-    let mut cluster = held_cluster(control.path(), "pending").await?;
+    let hold = HoldFile::new("pending")?;
+    let mut cluster = Cluster::start(hold.options()?).await?;
     cluster.add_spare("z1").await?;
     kvctl_ok(&cluster, &["join", "n4"]).await?;
     kvctl_ok(&cluster, &["plan", "apply", "--yes"]).await?;
     let pending = |plan: &PlanSeen| plan.at("pending").count() == plan.moves.len();
-    wait_plan(&cluster, "a plan that waits", 0, DEADLINE, pending).await?;
+    wait_plan(&cluster, "a plan that waits", 0, PLAN_DEADLINE, pending).await?;
     kvctl_ok(&cluster, &["migrate", "ls"]).await?;
 
     // Without a quorum of group 0.
@@ -268,8 +229,8 @@ async fn progress_can_be_asked_for_at_any_time() -> anyhow::Result<()> {
     cluster.node(2).start()?;
     cluster.wait_ready().await?;
 
-    std::fs::write(control.path(), "")?;
-    wait_plan(&cluster, "a plan that serves", 0, DEADLINE, PlanSeen::is_serving).await?;
+    hold.release()?;
+    wait_plan(&cluster, "a plan that serves", 0, PLAN_DEADLINE, PlanSeen::is_serving).await?;
     finish(&cluster, 0).await?;
     ensure!(newest_plan(&cluster).await?.phase == "finished");
 
@@ -292,7 +253,7 @@ async fn why_names_what_holds_a_move_up_and_what_to_do() -> anyhow::Result<()> {
     kvctl_ok(&cluster, &["migrate", "throttle", "--bytes-per-second", "0"]).await?;
     kvctl_ok(&cluster, &["join", "n4"]).await?;
     kvctl_ok(&cluster, &["plan", "apply", "--yes"]).await?;
-    let plan = wait_plan(&cluster, "a plan", 0, DEADLINE, |_| true).await?;
+    let plan = wait_plan(&cluster, "a plan", 0, PLAN_DEADLINE, |_| true).await?;
     let partition = plan.moves.first().context("the plan moves nothing")?.partition.to_string();
     let throttled = kvctl_ok(&cluster, &["migrate", "why", &partition]).await?;
     ensure!(throttled.contains("throttle is 0"), "{throttled}");
@@ -302,12 +263,12 @@ async fn why_names_what_holds_a_move_up_and_what_to_do() -> anyhow::Result<()> {
     cluster.node(1).kill()?;
     kvctl_ok(&cluster, &["migrate", "throttle", "--bytes-per-second", "100000000"]).await?;
     let blocked = |plan: &PlanSeen| plan.moves.iter().any(|it| it.stage == "blocked");
-    let plan = wait_plan(&cluster, "a blocked move", 0, DEADLINE, blocked).await?;
+    let plan = wait_plan(&cluster, "a blocked move", 0, PLAN_DEADLINE, blocked).await?;
     let subject = plan.moves.iter().find(|it| it.stage == "blocked").context("none is blocked")?;
     let partition = subject.partition.to_string();
     let held_up = kvctl_ok(&cluster, &["migrate", "why", &partition]).await?;
     ensure!(held_up.contains("n2") && held_up.contains("down"), "{held_up}");
     cluster.restart(1).await?;
-    wait_plan(&cluster, "a plan that serves", 0, DEADLINE, PlanSeen::is_serving).await?;
+    wait_plan(&cluster, "a plan that serves", 0, PLAN_DEADLINE, PlanSeen::is_serving).await?;
     cluster.finish()
 }

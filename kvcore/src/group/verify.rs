@@ -9,7 +9,7 @@ use migration::{Member, Verification};
 use super::propose::Outcomes;
 use super::replica::Replica;
 use super::turn::Turn;
-use crate::event::Effect;
+use crate::event::{Alarm, Effect};
 use crate::ids::{LogIndex, ReplicaId, Term};
 use crate::message::PeerMessage;
 use crate::store::{Command, EntryPayload, PartitionDigest, WriteOutcome};
@@ -139,7 +139,7 @@ impl<R> Replica<R> {
         turn: &mut Turn<'_, R>,
     ) {
         if self.is_leader() {
-            self.digest_arrived(self.id, index, digest);
+            self.digest_arrived(self.id, index, digest, turn);
         } else if let Some(to) = self.leader_node() {
             let (group, replica) = (self.group, self.id);
             let message =
@@ -148,12 +148,14 @@ impl<R> Replica<R> {
         }
     }
 
-    /// Takes the digest of a replica, and compares when all are there.
+    /// Takes the digest of a replica, and compares when all are there. A difference is told at once,
+    /// whether or not a move waits for the comparison.
     pub fn digest_arrived(
         &mut self,
         replica: ReplicaId,
         index: LogIndex,
         digest: Option<PartitionDigest>,
+        turn: &mut Turn<'_, R>,
     ) {
         let own = self.id;
         let term = self.term();
@@ -168,7 +170,12 @@ impl<R> Replica<R> {
         if complete {
             let asked = self.verifier.asked.take().expect("it was found above");
             self.verifier.overdue = 0;
-            self.verifier.last = Some(self.compare(&asked));
+            let found = self.compare(&asked);
+            if let Verification::Differs { index: _, member, range } = &found {
+                let (group, node, range) = (self.group, member.node, range.clone());
+                turn.effects.push(Effect::Alarm(Alarm::ReplicasDiffer { group, node, range }));
+            }
+            self.verifier.last = Some(found);
         }
     }
 

@@ -376,7 +376,7 @@ impl<R> Core<R> {
             PeerMessage::Report(reports) => self.note_reports(reports, turn.now),
             PeerMessage::Digest { group, replica, index, digest } => {
                 if let Some(it) = self.touch(group) {
-                    it.digest_arrived(replica, index, digest.map(|digest| *digest));
+                    it.digest_arrived(replica, index, digest.map(|digest| *digest), turn);
                 }
             }
             PeerMessage::Destroy { group, replica, .. } => self.destroy(from, group, replica, turn),

@@ -1,7 +1,7 @@
 //! `kvctl init`: founds a cluster of the nodes at the endpoints.
 
 use futures_util::future::join_all;
-use kvapi::{InitRequest, NodeInfo};
+use kvapi::{InitRequest, NodeInfo, RedundancyStatus};
 use placement::TokenPolicy;
 
 use crate::cli::Globals;
@@ -63,6 +63,9 @@ pub async fn run(globals: &Globals, args: Args) -> Result<(), Failure> {
         ..InitRequest::new(founders)
     };
     let answer = client.init(&request).await?;
+    if let Some(warning) = zone_warning(&answer.redundancy, args.replication_factor) {
+        output::note(&warning);
+    }
     match globals.output {
         Format::Json => output::json(&answer),
         Format::Table => {
@@ -71,6 +74,21 @@ pub async fn run(globals: &Globals, args: Args) -> Result<(), Failure> {
             output::text(&format!("cluster {id}, epoch {epoch}, nodes {}\n", names.join(" ")))
         }
     }
+}
+
+/// Shouts if zones hold several copies of a partition, since they fail with them.
+fn zone_warning(redundancy: &RedundancyStatus, copies: u8) -> Option<String> {
+    if redundancy.zones_possible == 0 || redundancy.zones_possible >= u32::from(copies) {
+        return None;
+    }
+    let what = match redundancy.zones_possible {
+        1 => "all founders stand in one zone: its loss takes every copy".to_owned(),
+        zones => format!("{zones} zones for {copies} copies: some zone holds several of them"),
+    };
+    Some(format!(
+        "WARNING: {what} ({}); start nodes with another --zone and join them",
+        redundancy.detail
+    ))
 }
 
 /// A power of two that a cluster can have.
@@ -86,5 +104,29 @@ pub fn parse_policy(text: &str) -> Result<TokenPolicy, String> {
         "balanced" => Ok(TokenPolicy::Balanced),
         "random" => Ok(TokenPolicy::Random),
         _ => Err("balanced or random".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zones_that_hold_several_copies_are_shouted_about() {
+        let achieved = |zones| RedundancyStatus {
+            zones_achieved_min: zones,
+            zones_possible: zones,
+            detail: "so it is".to_owned(),
+            ..RedundancyStatus::default()
+        };
+        let one = zone_warning(&achieved(1), 3).expect("a warning");
+        assert!(one.starts_with("WARNING: all founders stand in one zone"), "{one}");
+        assert!(one.contains("so it is"), "{one}");
+        let two = zone_warning(&achieved(2), 3).expect("a warning");
+        assert!(two.contains("2 zones for 3 copies"), "{two}");
+        assert_eq!(zone_warning(&achieved(3), 3), None);
+        assert_eq!(zone_warning(&achieved(1), 1), None);
+        // A node that does not tell.
+        assert_eq!(zone_warning(&achieved(0), 3), None);
     }
 }

@@ -54,6 +54,9 @@ pub async fn run(globals: &Globals, args: Args) -> Result<(), Failure> {
             if let (Some(preview), Some(digest)) = (&mut draft.preview, digest) {
                 preview.digest = digest;
             }
+            for warning in draft.preview.iter().flat_map(|preview| &preview.warnings) {
+                note(&format!("warning: {}: {}", warning.code, warning.detail));
+            }
             apply_draft(globals, &draft, yes, follow, wait).await
         }
         Command::Clear => {

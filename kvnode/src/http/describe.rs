@@ -11,7 +11,7 @@ use kvapi::admin::{
 use kvapi::{Directory, DirectoryNode, Health, LeaderHint, LocateAnswer, OwnerHint, RingDocument};
 use kvcore::cluster::{ClusterState, NodeRecord, node_state};
 use migration::{Phase, Plan, Stage};
-use placement::{Epoch, NodeId, NodeState, OwnerRole, Redundancy, RingSnapshot};
+use placement::{Epoch, NodeId, NodeState, OwnerRole, PartitionBits, Redundancy, RingSnapshot};
 
 use super::backend::ClusterKnowledge;
 use super::describe_plans;
@@ -136,6 +136,7 @@ pub fn founded(founded: &Founded) -> InitAnswer {
         cluster_id: founded.cluster.to_string(),
         epoch: founded.epoch,
         nodes: founded.founders.iter().map(|founder| founder.name.clone()).collect(),
+        redundancy: redundancy_status(founded.partition_bits, &founded.redundancy),
     }
 }
 
@@ -169,7 +170,7 @@ pub fn status(view: &View, knowledge: ClusterKnowledge) -> ClusterStatus {
         nodes,
         staged,
         plan: plan.map(|plan| describe_plans::summary(view, plan)),
-        redundancy: redundancy_status(view, &redundancy),
+        redundancy: redundancy_status(state.ring.partition_bits(), &redundancy),
         alarms: knowledge.alarms,
         hint,
     }
@@ -219,8 +220,8 @@ fn node_status(record: &NodeRecord, state: NodeState, load: Option<&Load>) -> No
     }
 }
 
-fn redundancy_status(view: &View, redundancy: &Redundancy) -> RedundancyStatus {
-    let partitions = view.state.ring.partition_bits().count();
+fn redundancy_status(bits: PartitionBits, redundancy: &Redundancy) -> RedundancyStatus {
+    let partitions = bits.count();
     let factor = u32::from(redundancy.replication_factor);
     RedundancyStatus {
         zones_achieved_min: u32::from(redundancy.zones_covered_min),

@@ -14,6 +14,7 @@ use placement::{Epoch, NodeId, NodeName, PartitionId};
 
 use super::backend::{Backend, ClusterKnowledge, TransferError};
 use super::describe::millis;
+use super::describe_plans::with_names;
 use crate::founding::{Founded, FoundingOptions, InitError};
 use crate::node::{self, Node};
 use crate::registration::RegistrationState;
@@ -43,8 +44,13 @@ impl NodeBackend {
 
     fn alarms(&self, info: &node::NodeInfo) -> Vec<Alarm> {
         let alarm = |code: &str, detail| Alarm { code: code.to_owned(), detail };
+        let view = self.view();
+        let told = |core: &kvcore::event::Alarm| match &view {
+            Some(view) => with_names(core, view),
+            None => core.to_string(),
+        };
         let mut alarms: Vec<_> =
-            info.alarms.iter().map(|core| alarm(code_of(core), core.to_string())).collect();
+            info.alarms.iter().map(|core| alarm(code_of(core), told(core))).collect();
         if self.node.disk().state() == DiskState::Full {
             let detail = "free space is below the reserve: writes are refused".to_owned();
             alarms.push(alarm("disk-full", detail));
@@ -52,7 +58,6 @@ impl NodeBackend {
         if let RegistrationState::Refused(refusal) = &info.registration_state {
             alarms.push(alarm("registration-refused", refusal.to_string()));
         }
-        let view = self.view();
         for (peer, reason) in &info.unreachable {
             // Nobody misses a node that has left.
             if let Some(name) = view.as_ref().and_then(|view| view.name_of(*peer)) {
@@ -273,6 +278,7 @@ fn code_of(alarm: &kvcore::event::Alarm) -> &'static str {
         kvcore::event::Alarm::ForkedEpoch { epoch: _ } => "forked-epoch",
         kvcore::event::Alarm::BadView { reason: _ } => "bad-view",
         kvcore::event::Alarm::UnreadableData { .. } => "unreadable-data",
+        kvcore::event::Alarm::ReplicasDiffer { .. } => "replicas-differ",
     }
 }
 

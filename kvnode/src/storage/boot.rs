@@ -72,7 +72,7 @@ pub(super) fn collect(database: &Database) -> Result<Boot, StorageError> {
     }
     for (group, _) in &boot.tombstones {
         if !boot.replicas.iter().any(|replica| replica.group == *group) {
-            database.reclaim_later(Family::Log, keys::log_of(*group));
+            database.reclaim_log(*group);
         }
     }
     Ok(boot)

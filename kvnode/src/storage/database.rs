@@ -36,8 +36,8 @@ pub(super) struct Inner {
     pub(super) snapshots: SnapshotDirectory,
     /// Held while a copy becomes data, or stops to be wanted.
     pub(super) incoming: Mutex<()>,
-    /// Ranges deleted when the store was opened, whose space is still to be given back.
-    pub(super) to_compact: Mutex<Vec<(Family, KeyRange)>>,
+    /// Ranges that were deleted and whose space is still to be given back.
+    pub(super) to_reclaim: Mutex<Vec<(Family, KeyRange)>>,
     pub(super) directory: Directory,
 }
 
@@ -100,7 +100,7 @@ impl Database {
                 read_points: AtomicUsize::new(0),
                 snapshots,
                 incoming: Mutex::new(()),
-                to_compact: Mutex::default(),
+                to_reclaim: Mutex::default(),
                 directory,
             }),
         };

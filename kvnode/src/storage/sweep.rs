@@ -50,13 +50,14 @@ impl Database {
         if self.is_read() {
             return;
         }
-        let mut taken = std::mem::take(&mut *self.to_compact());
-        taken.retain(|(family, range)| {
+        let taken = std::mem::take(&mut *self.to_reclaim());
+        let is_worth_it = |(family, range): &(Family, KeyRange)| {
             if *family == Family::Data {
                 self.drop_files(range);
             }
             self.bytes_in_files(*family, range) > LEFTOVER_BYTES_MAX
-        });
+        };
+        let taken = taken.into_iter().filter(is_worth_it).collect();
         let mut left = Vec::new();
         for (family, range) in self.joined(taken) {
             match !self.is_read() && go_on() {
@@ -64,7 +65,7 @@ impl Database {
                 false => left.push((family, range)),
             }
         }
-        self.to_compact().extend(left);
+        self.to_reclaim().extend(left);
     }
 
     /// Gives back all the space that there is to be had, also that of the write-ahead log, as a node
@@ -82,13 +83,15 @@ impl Database {
         self.inner.read_points.load(Ordering::SeqCst) > 0
     }
 
-    /// Deletes the files that hold nothing but records of a deleted generation. One of them may have
-    /// held the deletion of records that are left in a lower level: they come back, nobody reads
-    /// them, and the next start deletes them again.
+    /// Deletes the files of a generation that somebody still read when it was deleted. They go without
+    /// being read: a damaged one, which may be why its replica ended, would fail the compaction, and
+    /// RocksDB takes no write after that. The number of a generation that was swept while the node
+    /// runs is not used again until it stops.
     fn drop_files(&self, range: &KeyRange) {
-        let data = self.family(Family::Data);
-        if let Err(error) = self.inner.db.delete_file_in_range_cf(data, &range.from, &range.to) {
-            tracing::warn!(%error, "the files of a deleted generation cannot be removed yet");
+        if self.bytes_in_files(Family::Data, range) > 0
+            && let Err(error) = self.delete_data(range)
+        {
+            tracing::warn!(%error, "the space of deleted data cannot be given back yet");
         }
     }
 
@@ -118,14 +121,14 @@ impl Database {
         joined
     }
 
-    fn to_compact(&self) -> MutexGuard<'_, Vec<(Family, KeyRange)>> {
-        self.inner.to_compact.lock().unwrap_or_else(PoisonError::into_inner)
+    fn to_reclaim(&self) -> MutexGuard<'_, Vec<(Family, KeyRange)>> {
+        self.inner.to_reclaim.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether there is space to be given back.
     #[must_use]
     pub fn has_deleted(&self) -> bool {
-        !self.to_compact().is_empty()
+        !self.to_reclaim().is_empty()
     }
 
     fn compact(&self, family: Family, range: &KeyRange) {
@@ -161,39 +164,31 @@ impl Database {
                 tracing::warn!(directory = %directory.display(), %error, "incoming files are left");
             }
         }
+        let range = keys::data_range(partition, generation);
         // Most installations follow one that never held a record.
-        if self.has_records(partition, generation)? {
-            self.delete_generation(partition, generation)?;
-            self.reclaim_later(Family::Data, keys::data_range(partition, generation));
+        if self.has_records(&range) {
+            self.delete_data(&range)?;
+            self.reclaim_later(Family::Data, range);
         }
         Ok(())
     }
 
-    pub(super) fn reclaim_later(&self, family: Family, range: KeyRange) {
-        self.to_compact().push((family, range));
+    fn reclaim_later(&self, family: Family, range: KeyRange) {
+        self.to_reclaim().push((family, range));
     }
 
-    fn has_records(
-        &self,
-        partition: PartitionId,
-        generation: Generation,
-    ) -> Result<bool, StorageError> {
-        let options = look_options(keys::data_range(partition, generation));
+    /// Whether there is a record, or damage where the first one should be.
+    fn has_records(&self, range: &KeyRange) -> bool {
+        let options = look_options(range.clone());
         let mut iterator = self.inner.db.raw_iterator_cf_opt(self.family(Family::Data), options);
         iterator.seek_to_first();
-        let has_records = iterator.valid();
-        iterator.status().map_err(StorageError::engine("looking at a generation"))?;
-        Ok(has_records)
+        iterator.valid() || iterator.status().is_err()
     }
 
     /// Makes the data of an installation unreadable, cheaply: whole files go at once, the rest is
     /// covered by a range deletion.
-    fn delete_generation(
-        &self,
-        partition: PartitionId,
-        generation: Generation,
-    ) -> Result<(), StorageError> {
-        let KeyRange { from, to } = keys::data_range(partition, generation);
+    fn delete_data(&self, range: &KeyRange) -> Result<(), StorageError> {
+        let KeyRange { from, to } = range;
         let data = self.family(Family::Data);
         // In this order: a file that goes may hold the deletion of records in a lower level, so the
         // range deletion has to be newer than the removal of files.
@@ -202,7 +197,7 @@ impl Database {
         if !self.is_read() {
             self.inner
                 .db
-                .delete_file_in_range_cf(data, &from, &to)
+                .delete_file_in_range_cf(data, from, to)
                 .map_err(StorageError::engine("removing the files of a generation"))?;
         }
         let mut batch = rocksdb::WriteBatch::default();

@@ -70,9 +70,10 @@ fn every_cause_is_explained_with_the_command_that_helps() {
         BlockReason::CopyFails(node(4), "the source is gone".to_owned()),
         BlockReason::Mismatch { node: node(4), range },
     ];
+    let differs = AbortReason::Mismatch { node: node(4), range: "key hashes 00 to 3f".to_owned() };
     let blocked = reasons.map(|reason| Stage::Blocked { at: Step::Copying, reason });
     let running = Step::ALL.map(Stage::Running);
-    let ended = [Stage::Done, Stage::Aborted(AbortReason::Cancelled)];
+    let ended = [Stage::Done, Stage::Aborted(AbortReason::Cancelled), Stage::Aborted(differs)];
     let mut text = String::new();
     for stage in blocked.into_iter().chain(running).chain(ended) {
         let partition = placement::PartitionId::new(0);

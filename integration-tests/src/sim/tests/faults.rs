@@ -18,14 +18,14 @@ fn caught(seed: u64, faults: Faults) -> Option<String> {
     }
 }
 
-/// Runs seeds of a weather, or of any, until one of them notices the fault.
-fn is_noticed(name: &str, weather: Option<&str>, faults: Faults) {
+/// Runs seeds of a weather, or of any, until one of them notices the fault; says what was seen.
+fn is_noticed(name: &str, weather: Option<&str>, faults: Faults) -> String {
     let fits = |seed: &u64| weather.is_none_or(|name| Weather::of_seed(*seed).name == name);
     for (place, seed) in (0..).filter(fits).take(SEEDS_MAX).enumerate() {
         if let Some(seen) = caught(seed, faults) {
             let line = seen.lines().next().unwrap_or_default();
             println!("{name}: noticed after {} seeds, by seed {seed}: {line}", place + 1);
-            return;
+            return line.to_owned();
         }
     }
     panic!("{name} went unnoticed in {SEEDS_MAX} seeds");
@@ -105,4 +105,11 @@ fn half_a_copy_that_can_be_read_is_noticed() {
 fn a_removed_replica_that_goes_on_is_noticed() {
     let faults = Faults { removed_replica_votes: true, ..Faults::NONE };
     is_noticed("removed_replica_votes", Some("plans"), faults);
+}
+
+#[test]
+fn replicas_that_differ_raise_an_alarm_that_names_the_place() {
+    let faults = Faults { corrupt_digest: true, ..Faults::NONE };
+    let seen = is_noticed("corrupt_digest", Some("moves"), faults);
+    assert!(seen.contains("alarm") && seen.contains("differs in key hashes"), "{seen}");
 }

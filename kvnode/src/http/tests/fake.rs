@@ -286,6 +286,7 @@ impl Backend for Fake {
                 .collect(),
             zones: BTreeMap::new(),
             redundancy: view.ring.redundancy(),
+            partition_bits: view.ring.partition_bits(),
             start,
         })
     }

@@ -4,7 +4,7 @@
 //! replayed.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use kvcore::Generation;
 use kvcore::storage::WriteOp;
@@ -256,8 +256,8 @@ fn a_store_that_may_not_be_opened_now_is_not_called_damaged() {
     assert!(matches!(error, OpenError::Unavailable { .. }), "{error}");
 }
 
-#[test]
-fn a_damaged_file_of_a_copy_is_noticed_by_the_scan_and_by_the_cores_own_reads() {
+/// A store with a partition to copy, and one that took the copy.
+fn source_and_copy() -> (Fixture, Fixture) {
     let source = super::snapshots::source(400);
     let built = super::snapshots::build(&source);
     let chunks = super::snapshots::chunks(&source, &built.manifest);
@@ -273,6 +273,29 @@ fn a_damaged_file_of_a_copy_is_noticed_by_the_scan_and_by_the_cores_own_reads() 
         WriteOp::Replica { group: group(), record: replica_record(2) },
         WriteOp::Progress { group: group(), progress: progress(10) },
     ]);
+    (source, target)
+}
+
+/// The table files of a store, each with a copy of the store in which a record in it is damaged.
+fn rotten_copies(store: &Fixture) -> Vec<(PathBuf, TempDir)> {
+    let mut copies = Vec::new();
+    for table in files(store.directory.path(), "sst") {
+        let copy = store.crash();
+        let path = copy.path().join("db").join(table.file_name().unwrap());
+        let mut bytes = fs::read(&path).unwrap();
+        // Two blocks of records at least.
+        if bytes.len() >= 20_000 {
+            bytes[17_000] ^= 4;
+            fs::write(path, bytes).unwrap();
+            copies.push((table, copy));
+        }
+    }
+    copies
+}
+
+#[test]
+fn a_damaged_file_of_a_copy_is_noticed_by_the_scan_and_by_the_cores_own_reads() {
+    let (source, target) = source_and_copy();
     let bits = PartitionBits::new(4).unwrap();
     let state = progress(10).state;
     let digest_in = |database: &Database, generation| {
@@ -282,16 +305,7 @@ fn a_damaged_file_of_a_copy_is_noticed_by_the_scan_and_by_the_cores_own_reads() 
     assert_eq!(digest_in(&target.database, 2).unwrap(), expected);
 
     let mut noticed = 0;
-    for table in files(target.directory.path(), "sst") {
-        let copy = target.crash();
-        let path = copy.path().join("db").join(table.file_name().unwrap());
-        let mut bytes = fs::read(&path).unwrap();
-        // Two blocks of records at least.
-        if bytes.len() < 20_000 {
-            continue;
-        }
-        bytes[17_000] ^= 4;
-        fs::write(path, bytes).unwrap();
+    for (table, copy) in rotten_copies(&target) {
         // Opening reads the ends of files and the first record of each generation, no others.
         let (database, _) = open(copy.path());
         let store = StoreHandle::new(database.clone());
@@ -304,6 +318,27 @@ fn a_damaged_file_of_a_copy_is_noticed_by_the_scan_and_by_the_cores_own_reads() 
         noticed += usize::from(failed > 0);
     }
     assert!(noticed >= 3, "{noticed} files with records");
+}
+
+#[test]
+fn a_damaged_file_of_a_copy_that_ended_is_not_read_again_and_the_store_goes_on() {
+    let (_, target) = source_and_copy();
+    let copies = rotten_copies(&target);
+    assert!(copies.len() >= 3, "{} files with records", copies.len());
+    for (table, copy) in copies {
+        let (database, _) = open(copy.path());
+        // A verification reads while the replica ends.
+        let point = database.read_point();
+        database.delete_generation_first(PARTITION, Generation(2)).unwrap();
+        database.reclaim_deleted(|| true);
+        assert!(database.has_deleted(), "the files are still read");
+        drop(point);
+        database.reclaim_deleted(|| true);
+        assert!(!database.has_deleted());
+        // Any write would do: none succeeds after a compaction that failed.
+        let written = database.sweep_generation(PARTITION, Generation(7));
+        assert!(written.is_ok(), "{table:?}: {written:?}");
+    }
 }
 
 #[test]
