@@ -56,6 +56,7 @@ processes: build-workspace
 ## make chaos: the long runs under faults, about forty minutes; RINGKV_SEED=N repeats a plan.
 chaos: build
 	"$(CARGO_TARGET_DIR)/release/linearizability" --seed "$${RINGKV_SEED:-$$RANDOM}" --operations 20000
+	"$(CARGO_TARGET_DIR)/release/linearizability" --seed "$${RINGKV_SEED:-$$RANDOM}" --operations 20000 --plans
 	"$(CARGO_TARGET_DIR)/release/kills" --kills 21 --partitions 256
 	"$(CARGO_TARGET_DIR)/release/absence" --mebibytes 256
 	"$(CARGO_TARGET_DIR)/release/matrix"

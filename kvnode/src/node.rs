@@ -272,6 +272,7 @@ impl Node {
             core.clone(),
             Arc::clone(&router),
             Arc::clone(&disk),
+            database.clone(),
             reporter.clone(),
         ));
         if let Some(file) = config.hold_file {
@@ -456,18 +457,23 @@ impl Node {
     }
 }
 
-/// Looks at disk and replicas from time to time.
+/// Looks at disk, store and replicas from time to time.
 async fn keep_house(
     core: CoreHandle,
     router: Arc<Router>,
     disk: Arc<DiskGuard>,
+    database: Database,
     reporter: Reporter,
 ) {
     let replicas = gauge!("ringkv_replicas");
     let log_bytes = gauge!("ringkv_log_bytes");
     loop {
-        let checked = Arc::clone(&disk);
-        match tokio::task::spawn_blocking(move || checked.check()).await {
+        let (checked, store) = (Arc::clone(&disk), database.clone());
+        let look = move || {
+            store.publish_stats();
+            checked.check()
+        };
+        match tokio::task::spawn_blocking(look).await {
             Ok(Ok(_state)) => {}
             Ok(Err(error)) => tracing::warn!(%error, "cannot see how full the disk is"),
             Err(_interrupted) => return,

@@ -30,7 +30,7 @@ pub fn why(
         Stage::Done => say("the move is done".to_owned(), None),
         Stage::Aborted(AbortReason::Mismatch { node, range }) => {
             let node = name(*node);
-            let reason = format!("the move was given up: the copy on {node} differs in {range}");
+            let reason = format!("the move was given up: the replica on {node} differs in {range}");
             let command = format!("look at the disk of {node}, or take another node in its place");
             say(reason, Some(command))
         }

@@ -63,7 +63,8 @@ pub async fn run(globals: &Globals, args: Args) -> Result<(), Failure> {
         ..InitRequest::new(founders)
     };
     let answer = client.init(&request).await?;
-    if let Some(warning) = zone_warning(&answer.redundancy, args.replication_factor) {
+    let copies = usize::from(args.replication_factor).min(answer.nodes.len());
+    if let Some(warning) = zone_warning(&answer.redundancy, copies) {
         output::note(&warning);
     }
     match globals.output {
@@ -77,8 +78,8 @@ pub async fn run(globals: &Globals, args: Args) -> Result<(), Failure> {
 }
 
 /// Shouts if zones hold several copies of a partition, since they fail with them.
-fn zone_warning(redundancy: &RedundancyStatus, copies: u8) -> Option<String> {
-    if redundancy.zones_possible == 0 || redundancy.zones_possible >= u32::from(copies) {
+fn zone_warning(redundancy: &RedundancyStatus, copies: usize) -> Option<String> {
+    if redundancy.zones_possible == 0 || redundancy.zones_possible as usize >= copies {
         return None;
     }
     let what = match redundancy.zones_possible {

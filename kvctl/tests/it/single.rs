@@ -3,7 +3,7 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::process::Stdio;
 
-use crate::support::{DevUp, kvctl, stderr, stdout};
+use crate::support::{DevUp, kvctl, signal, stderr, stdout, wait_for};
 
 #[test]
 fn keys_are_written_read_and_deleted_with_their_exit_codes() {
@@ -83,6 +83,35 @@ fn keys_are_written_read_and_deleted_with_their_exit_codes() {
     ]);
     let report: serde_json::Value = serde_json::from_slice(&paced.stdout).unwrap();
     assert_eq!(report["result"]["operations"], 200, "{report}");
+}
+
+#[test]
+fn ctrl_c_ends_a_bench_with_the_results_so_far() {
+    let up = DevUp::start(&["--nodes", "1"]);
+    up.wait_ready();
+    let loops: [&[&str]; 2] = [&[], &["--rate", "200"]];
+    for pace in loops {
+        let bench = kvctl()
+            .env("KVCTL_ENDPOINTS", format!("http://127.0.0.1:{}", up.port))
+            .args(["bench", "--route", "any", "--duration", "1h", "-o", "json"])
+            .args(pace)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // Until it listens, an interrupt ends it at once.
+        let listens = || {
+            let status = std::fs::read_to_string(format!("/proc/{}/status", bench.id())).unwrap();
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t")).unwrap();
+            u64::from_str_radix(caught, 16).unwrap() & 2 != 0
+        };
+        wait_for(listens, |listens| *listens);
+        signal(bench.id() as i32, "INT");
+        let ended = bench.wait_with_output().unwrap();
+        let report: serde_json::Value = serde_json::from_slice(&ended.stdout).unwrap();
+        let seconds = report["result"]["elapsed_seconds"].as_f64().unwrap();
+        assert!(seconds < 600.0, "{pace:?}: {report}");
+        assert_eq!(report["result"]["errors"], serde_json::json!({}), "{pace:?}");
+    }
 }
 
 #[test]

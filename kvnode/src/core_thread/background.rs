@@ -2,12 +2,13 @@
 //! sweeps on another, digests on a third, so that a follower that lags does not wait behind a copy,
 //! nor a verification behind a sweep. All but the first run at low priority.
 //!
-//! The queues need no bound of their own: the core has at most one fetch, one build and one digest
-//! under way for each group, and one sweep for each generation that ends.
+//! The queues need no bound of their own: the core has at most one fetch and one build under way for
+//! each group, one sweep for each generation that ends, and of digests only each group's newest counts.
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -55,7 +56,11 @@ pub(super) struct Background {
     log: Lane,
     bulk: Lane,
     verify: Lane,
+    newest_digests: NewestDigests,
 }
+
+/// The index of the last digest asked for in each group: nobody waits for those before any more.
+type NewestDigests = Arc<Mutex<HashMap<GroupId, LogIndex>>>;
 
 /// What the threads work with.
 #[derive(Clone, Debug)]
@@ -68,6 +73,7 @@ pub(super) struct Workshop {
     /// A fault of tests: digests say that one sub-range differs.
     pub corrupt_digest: bool,
     pub stopping: Arc<AtomicBool>,
+    pub newest_digests: NewestDigests,
 }
 
 /// The space of deleted data is given back when nothing was deleted, nor anything else to do, for this
@@ -75,6 +81,10 @@ pub(super) struct Workshop {
 const TIDY_AFTER: Duration = Duration::from_secs(2);
 /// It waits at the most this long.
 const TIDY_WITHIN: Duration = Duration::from_secs(30);
+
+/// Snapshots and sweeps take what others leave. Somebody waits for digests, with a patience that ends.
+const BULK_NICENESS: i32 = 19;
+const VERIFY_NICENESS: i32 = 5;
 
 /// The sub-range in which a corrupted digest differs.
 const CORRUPTED_SUB_RANGE: usize = 7;
@@ -88,30 +98,40 @@ struct Lane {
 impl Background {
     pub fn spawn(workshop: Workshop) -> std::io::Result<Self> {
         let stopping = Arc::clone(&workshop.stopping);
+        let newest_digests = Arc::clone(&workshop.newest_digests);
         let readers = workshop.clone();
         let log = Lane::spawn("log-reader", move |jobs| readers.work(jobs))?;
         let verifiers = workshop.clone();
         let verify = Lane::spawn("verify", move |jobs| {
-            lower_priority();
+            lower_priority(VERIFY_NICENESS);
             verifiers.work(jobs);
         })?;
         let bulk = Lane::spawn("bulk", move |jobs| {
-            lower_priority();
+            lower_priority(BULK_NICENESS);
             workshop.work_and_tidy(jobs);
         })?;
-        Ok(Self { stopping, log, bulk, verify })
+        Ok(Self { stopping, log, bulk, verify, newest_digests })
     }
 
     pub fn start(&self, job: Job) {
         match &job {
             Job::FetchEntries { .. } => self.log.start(job),
-            Job::ComputeDigest(_) => self.verify.start(job),
+            Job::ComputeDigest(wanted) => {
+                let mut newest = lock(&self.newest_digests);
+                newest.insert(wanted.group, wanted.index);
+                drop(newest);
+                self.verify.start(job);
+            }
             Job::BuildSnapshot { .. }
             | Job::DropSnapshot { .. }
             | Job::SweepGeneration { .. }
             | Job::ReclaimLog { .. } => self.bulk.start(job),
         }
     }
+}
+
+fn lock(newest: &NewestDigests) -> MutexGuard<'_, HashMap<GroupId, LogIndex>> {
+    newest.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for Background {
@@ -208,7 +228,12 @@ impl Workshop {
                     tracing::warn!(id = %manifest.id, %error, "cannot delete a snapshot file");
                 }
             }
-            Job::ComputeDigest(wanted) => self.digest(&wanted),
+            Job::ComputeDigest(wanted) => {
+                let newest = lock(&self.newest_digests).get(&wanted.group).copied();
+                if newest == Some(wanted.index) {
+                    self.digest(&wanted);
+                }
+            }
             Job::ReclaimLog { group } => self.database.reclaim_log(group),
             Job::SweepGeneration { partition, generation } => {
                 if let Err(error) = self.database.delete_generation_first(partition, generation) {

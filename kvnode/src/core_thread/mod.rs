@@ -82,6 +82,7 @@ impl CoreThread {
                 disk: Arc::clone(&disk),
                 corrupt_digest: config.faults.corrupt_digest,
                 stopping: Arc::default(),
+                newest_digests: Arc::default(),
             })?,
             snapshots: SnapshotReceiver::new(
                 ReceiverParts {

@@ -10,7 +10,8 @@ use crate::fatal::AbortOnPanic;
 /// Threads for chunks: one copy in and one out at full speed.
 const THREADS: usize = 2;
 
-/// How much less of the processor these threads get than those that serve clients (`nice`).
+/// How much less of the processor these threads get than those that serve clients (`nice`): as
+/// little as there is, a few MiB/s of a busy core.
 const NICENESS: i32 = 19;
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -40,7 +41,7 @@ impl CopyThreads {
             let receiver: Receiver<Job> = receiver.clone();
             std::thread::Builder::new().name(format!("copy-{number}")).spawn(move || {
                 let _abort = AbortOnPanic("a copying thread");
-                lower_priority();
+                lower_priority(NICENESS);
                 for job in receiver {
                     job();
                 }
@@ -64,11 +65,12 @@ impl CopyThreads {
     }
 }
 
-/// Lowers the priority of the calling thread; what serves clients goes first.
-pub(crate) fn lower_priority() {
+/// Lowers the priority of the calling thread by so many steps of `nice`; what serves clients goes
+/// first.
+pub(crate) fn lower_priority(niceness: i32) {
     // On Linux the priority is the thread's. Where it cannot be lowered, the thread runs all the
     // same.
-    if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
+    if let Err(error) = rustix::process::setpriority_process(None, niceness) {
         tracing::debug!(%error, "cannot lower the priority of a thread");
     }
 }

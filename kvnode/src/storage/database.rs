@@ -11,10 +11,11 @@ use rocksdb::{ColumnFamily, DB, ErrorKind, ReadOptions, ReadTier, WriteOptions};
 use super::boot;
 use super::error::{Damage, OpenError, StorageError};
 use super::identity::{self, Directory, Identity};
-use super::keys::{Family, KeyRange};
+use super::keys::Family;
 use super::options::{self, StorageSettings};
 use super::read_point::ReadPoint;
 use super::snapshot::SnapshotDirectory;
+use super::sweep::Deleted;
 use super::wal;
 
 /// Handle to the node's store. Clones share one store, which closes with the last of them.
@@ -37,7 +38,7 @@ pub(super) struct Inner {
     /// Held while a copy becomes data, or stops to be wanted.
     pub(super) incoming: Mutex<()>,
     /// Ranges that were deleted and whose space is still to be given back.
-    pub(super) to_reclaim: Mutex<Vec<(Family, KeyRange)>>,
+    pub(super) to_reclaim: Mutex<Vec<Deleted>>,
     pub(super) directory: Directory,
 }
 

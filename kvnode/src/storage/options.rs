@@ -45,7 +45,7 @@ impl Default for StorageSettings {
             memtable_bytes: 256 << 20,
             wal_bytes_max: 384 << 20,
             background_jobs: 2,
-            open_files_max: 512,
+            open_files_max: 4096,
             snapshot_chunk_bytes: 1 << 20,
             install_file_bytes: 32 << 20,
             snapshot_age_max: Duration::from_secs(24 * 3600),

@@ -20,6 +20,24 @@ const LEFTOVER_BYTES_MAX: u64 = 1 << 20;
 /// First and last key of a table file.
 type Span = (Vec<u8>, Vec<u8>);
 
+/// A range that was deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Deleted {
+    family: Family,
+    range: KeyRange,
+    /// Somebody read an older state when it was deleted, so its files are still there.
+    has_files: bool,
+}
+
+/// Deleted ranges that are compacted as one.
+#[derive(Debug, PartialEq, Eq)]
+struct Joined {
+    family: Family,
+    /// From the first to the last of them, with what lies in between and was not deleted.
+    span: KeyRange,
+    ranges: Vec<Deleted>,
+}
+
 impl Database {
     /// Removes the data of one installation of a partition, and what a copy into it kept, and gives
     /// the space back. Blocks for as long as the compaction of what is left at the range's edges
@@ -39,7 +57,8 @@ impl Database {
 
     /// Gives the space of an ended replica's log back with the next [`Database::reclaim_deleted`].
     pub fn reclaim_log(&self, group: GroupId) {
-        self.reclaim_later(Family::Log, keys::log_of(group));
+        let (family, range) = (Family::Log, keys::log_of(group));
+        self.reclaim_later(Deleted { family, range, has_files: false });
     }
 
     /// Gives the space back of what was deleted. Blocks for as long as the compaction of what is
@@ -50,33 +69,32 @@ impl Database {
         if self.is_read() {
             return;
         }
-        let taken = std::mem::take(&mut *self.to_reclaim());
-        let is_worth_it = |(family, range): &(Family, KeyRange)| {
-            if *family == Family::Data {
-                self.drop_files(range);
-            }
-            self.bytes_in_files(*family, range) > LEFTOVER_BYTES_MAX
-        };
-        let taken = taken.into_iter().filter(is_worth_it).collect();
-        let mut left = Vec::new();
-        for (family, range) in self.joined(taken) {
+        let mut taken = std::mem::take(&mut *self.to_reclaim());
+        for deleted in taken.iter_mut().filter(|deleted| deleted.has_files) {
+            self.drop_files(deleted);
+        }
+        taken.retain(|deleted| self.bytes_in_files(deleted) > LEFTOVER_BYTES_MAX);
+        for joined in self.joined(taken) {
             match !self.is_read() && go_on() {
-                true => self.compact(family, &range),
-                false => left.push((family, range)),
+                true => self.compact(&joined),
+                // As they were deleted: what lies between joined ranges was not.
+                false => self.to_reclaim().extend(joined.ranges),
             }
         }
-        self.to_reclaim().extend(left);
     }
 
     /// Gives back all the space that there is to be had, also that of the write-ahead log, as a node
     /// does that has left: nothing else would do it while the node is not running.
     pub fn give_all_space_back(&self) {
+        self.reclaim_deleted(|| true);
         for family in Family::ALL {
-            if let Err(error) = self.inner.db.flush_cf(self.family(family)) {
+            let handle = self.family(family);
+            if let Err(error) = self.inner.db.flush_cf(handle) {
                 tracing::warn!(%family, %error, "what is in memory cannot be written out");
             }
+            // Little is left there, in the files of level 0.
+            self.inner.db.compact_range_cf(handle, None::<&[u8]>, None::<&[u8]>);
         }
-        self.reclaim_deleted(|| true);
     }
 
     fn is_read(&self) -> bool {
@@ -87,41 +105,40 @@ impl Database {
     /// being read: a damaged one, which may be why its replica ended, would fail the compaction, and
     /// RocksDB takes no write after that. The number of a generation that was swept while the node
     /// runs is not used again until it stops.
-    fn drop_files(&self, range: &KeyRange) {
-        if self.bytes_in_files(Family::Data, range) > 0
-            && let Err(error) = self.delete_data(range)
-        {
-            tracing::warn!(%error, "the space of deleted data cannot be given back yet");
+    fn drop_files(&self, deleted: &mut Deleted) {
+        match self.delete_data(&deleted.range) {
+            Ok(files_went) => deleted.has_files = !files_went,
+            Err(error) => tracing::warn!(%error, "the files of deleted data cannot be removed"),
         }
     }
 
-    fn bytes_in_files(&self, family: Family, range: &KeyRange) -> u64 {
-        let range = Range::new(&range.from, &range.to);
-        let sizes = self.inner.db.get_approximate_sizes_cf(self.family(family), &[range]);
+    fn bytes_in_files(&self, deleted: &Deleted) -> u64 {
+        let range = Range::new(&deleted.range.from, &deleted.range.to);
+        let sizes = self.inner.db.get_approximate_sizes_cf(self.family(deleted.family), &[range]);
         sizes.first().copied().unwrap_or(0)
     }
 
-    /// The ranges to compact, so that each table file is rewritten at most once.
-    fn joined(&self, ranges: Vec<(Family, KeyRange)>) -> Vec<(Family, KeyRange)> {
+    /// What to compact, so that no table file is rewritten twice.
+    fn joined(&self, deleted: Vec<Deleted>) -> Vec<Joined> {
         let files = self.inner.db.live_files().unwrap_or_else(|error| {
             tracing::debug!(%error, "the table files cannot be listed");
             Vec::new()
         });
         let mut joined = Vec::new();
         for family in Family::ALL {
-            let of_family = ranges.iter().filter(|(of, _)| *of == family);
-            let of_family: Vec<KeyRange> = of_family.map(|(_, range)| range.clone()).collect();
+            let of_family = deleted.iter().filter(|deleted| deleted.family == family);
+            // The first compaction takes all of level 0 down with it.
             let spans: Vec<Span> = files
                 .iter()
-                .filter(|file| file.column_family_name == family.name())
+                .filter(|file| file.column_family_name == family.name() && file.level > 0)
                 .filter_map(|file| Some((file.start_key.clone()?, file.end_key.clone()?)))
                 .collect();
-            joined.extend(join(of_family, &spans).into_iter().map(|range| (family, range)));
+            joined.extend(join(of_family.cloned().collect(), &spans));
         }
         joined
     }
 
-    fn to_reclaim(&self) -> MutexGuard<'_, Vec<(Family, KeyRange)>> {
+    fn to_reclaim(&self) -> MutexGuard<'_, Vec<Deleted>> {
         self.inner.to_reclaim.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -131,7 +148,7 @@ impl Database {
         !self.to_reclaim().is_empty()
     }
 
-    fn compact(&self, family: Family, range: &KeyRange) {
+    fn compact(&self, joined: &Joined) {
         // Of a log, whole files must not go: a later replica of its group may have written there.
         let mut options = CompactOptions::default();
         // Automatic compactions are not held up by this one.
@@ -139,9 +156,9 @@ impl Database {
         // The deleted records are in the lowest level too; without this they would stay there.
         options.set_bottommost_level_compaction(BottommostLevelCompaction::ForceOptimized);
         self.inner.db.compact_range_cf_opt(
-            self.family(family),
-            Some(&range.from),
-            Some(&range.to),
+            self.family(joined.family),
+            Some(&joined.span.from),
+            Some(&joined.span.to),
             &options,
         );
     }
@@ -167,14 +184,14 @@ impl Database {
         let range = keys::data_range(partition, generation);
         // Most installations follow one that never held a record.
         if self.has_records(&range) {
-            self.delete_data(&range)?;
-            self.reclaim_later(Family::Data, range);
+            let has_files = !self.delete_data(&range)?;
+            self.reclaim_later(Deleted { family: Family::Data, range, has_files });
         }
         Ok(())
     }
 
-    fn reclaim_later(&self, family: Family, range: KeyRange) {
-        self.to_reclaim().push((family, range));
+    fn reclaim_later(&self, deleted: Deleted) {
+        self.to_reclaim().push(deleted);
     }
 
     /// Whether there is a record, or damage where the first one should be.
@@ -186,15 +203,16 @@ impl Database {
     }
 
     /// Makes the data of an installation unreadable, cheaply: whole files go at once, the rest is
-    /// covered by a range deletion.
-    fn delete_data(&self, range: &KeyRange) -> Result<(), StorageError> {
+    /// covered by a range deletion. Returns whether the files went.
+    fn delete_data(&self, range: &KeyRange) -> Result<bool, StorageError> {
         let KeyRange { from, to } = range;
         let data = self.family(Family::Data);
         // In this order: a file that goes may hold the deletion of records in a lower level, so the
         // range deletion has to be newer than the removal of files.
         // And only while nobody reads an older state: files go without regard to snapshots. A read
         // point that is taken after this look knows that the generation is not current.
-        if !self.is_read() {
+        let is_unread = !self.is_read();
+        if is_unread {
             self.inner
                 .db
                 .delete_file_in_range_cf(data, from, to)
@@ -205,24 +223,31 @@ impl Database {
         self.inner
             .db
             .write_opt(batch, &self.inner.write)
-            .map_err(StorageError::engine("deleting a generation"))
+            .map_err(StorageError::engine("deleting a generation"))?;
+        Ok(is_unread)
     }
 }
 
-/// Joins neighbouring ranges that have part in the same file: compacted one by one, each of them
-/// would rewrite it. What lies between two ranges that are joined is in that file as well.
-fn join(mut ranges: Vec<KeyRange>, files: &[Span]) -> Vec<KeyRange> {
-    ranges.sort_by(|one, other| one.from.cmp(&other.from));
-    let mut joined: Vec<KeyRange> = Vec::new();
-    for range in ranges {
+/// Joins neighbouring ranges of a family that have part in the same file: compacted one by one, each of
+/// them would rewrite it.
+fn join(mut ranges: Vec<Deleted>, files: &[Span]) -> Vec<Joined> {
+    ranges.sort_by(|one, other| one.range.from.cmp(&other.range.from));
+    let mut joined: Vec<Joined> = Vec::new();
+    for deleted in ranges {
+        let KeyRange { from, to } = &deleted.range;
         let shares_a_file = |before: &KeyRange| {
-            files.iter().any(|(first, last)| *first < before.to && *last >= range.from)
+            files.iter().any(|(first, last)| *first < before.to && last >= from)
         };
         match joined.last_mut() {
-            Some(before) if range.from <= before.to || shares_a_file(before) => {
-                before.to = range.to.max(std::mem::take(&mut before.to));
+            Some(before) if *from <= before.span.to || shares_a_file(&before.span) => {
+                before.span.to = std::mem::take(&mut before.span.to).max(to.clone());
+                before.ranges.push(deleted);
             }
-            _ => joined.push(range),
+            _ => joined.push(Joined {
+                family: deleted.family,
+                span: deleted.range.clone(),
+                ranges: vec![deleted],
+            }),
         }
     }
     joined
@@ -232,22 +257,29 @@ fn join(mut ranges: Vec<KeyRange>, files: &[Span]) -> Vec<KeyRange> {
 mod tests {
     use super::*;
 
-    fn range(from: u8, to: u8) -> KeyRange {
-        KeyRange { from: vec![from], to: vec![to] }
+    fn deleted(from: u8, to: u8) -> Deleted {
+        let range = KeyRange { from: vec![from], to: vec![to] };
+        Deleted { family: Family::Data, range, has_files: false }
+    }
+
+    fn spans(joined: &[Joined]) -> Vec<(u8, u8, usize)> {
+        let span = |it: &Joined| (it.span.from[0], it.span.to[0], it.ranges.len());
+        joined.iter().map(span).collect()
     }
 
     #[test]
     fn ranges_with_part_in_the_same_file_are_compacted_as_one() {
         let files = [(vec![0], vec![25]), (vec![26], vec![49]), (vec![50], vec![99])];
-        let ranges = vec![range(60, 70), range(10, 12), range(30, 32), range(20, 22)];
-        let expected = vec![range(10, 22), range(30, 32), range(60, 70)];
-        assert_eq!(join(ranges, &files), expected);
+        let ranges = vec![deleted(60, 70), deleted(10, 12), deleted(30, 32), deleted(20, 22)];
+        let joined = join(ranges, &files);
+        assert_eq!(spans(&joined), [(10, 22, 2), (30, 32, 1), (60, 70, 1)]);
+        assert_eq!(joined[0].ranges, [deleted(10, 12), deleted(20, 22)]);
     }
 
     #[test]
     fn ranges_that_touch_or_repeat_are_one_and_others_stay() {
-        let ranges = vec![range(1, 2), range(2, 3), range(2, 3), range(4, 5)];
-        assert_eq!(join(ranges, &[]), vec![range(1, 3), range(4, 5)]);
-        assert_eq!(join(Vec::new(), &[]), Vec::new());
+        let ranges = vec![deleted(1, 2), deleted(2, 3), deleted(2, 3), deleted(4, 5)];
+        assert_eq!(spans(&join(ranges, &[])), [(1, 3, 3), (4, 5, 1)]);
+        assert_eq!(join(Vec::new(), &[]), []);
     }
 }

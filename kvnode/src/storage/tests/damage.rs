@@ -257,8 +257,8 @@ fn a_store_that_may_not_be_opened_now_is_not_called_damaged() {
 }
 
 /// A store with a partition to copy, and one that took the copy.
-fn source_and_copy() -> (Fixture, Fixture) {
-    let source = super::snapshots::source(400);
+fn source_and_copy(records: u32) -> (Fixture, Fixture) {
+    let source = super::snapshots::source(records);
     let built = super::snapshots::build(&source);
     let chunks = super::snapshots::chunks(&source, &built.manifest);
     let mut target = super::snapshots::small();
@@ -295,7 +295,7 @@ fn rotten_copies(store: &Fixture) -> Vec<(PathBuf, TempDir)> {
 
 #[test]
 fn a_damaged_file_of_a_copy_is_noticed_by_the_scan_and_by_the_cores_own_reads() {
-    let (source, target) = source_and_copy();
+    let (source, target) = source_and_copy(400);
     let bits = PartitionBits::new(4).unwrap();
     let state = progress(10).state;
     let digest_in = |database: &Database, generation| {
@@ -322,7 +322,8 @@ fn a_damaged_file_of_a_copy_is_noticed_by_the_scan_and_by_the_cores_own_reads() 
 
 #[test]
 fn a_damaged_file_of_a_copy_that_ended_is_not_read_again_and_the_store_goes_on() {
-    let (_, target) = source_and_copy();
+    // More than what is left to the next ordinary compaction.
+    let (_, target) = source_and_copy(8000);
     let copies = rotten_copies(&target);
     assert!(copies.len() >= 3, "{} files with records", copies.len());
     for (table, copy) in copies {
@@ -335,6 +336,8 @@ fn a_damaged_file_of_a_copy_that_ended_is_not_read_again_and_the_store_goes_on()
         drop(point);
         database.reclaim_deleted(|| true);
         assert!(!database.has_deleted());
+        let rotten = copy.path().join("db").join(table.file_name().unwrap());
+        assert!(!rotten.exists(), "{table:?} is still there");
         // Any write would do: none succeeds after a compaction that failed.
         let written = database.sweep_generation(PARTITION, Generation(7));
         assert!(written.is_ok(), "{table:?}: {written:?}");

@@ -95,6 +95,26 @@ fn a_sweep_that_a_crash_prevented_happens_at_the_next_start() {
 }
 
 #[test]
+fn what_lies_between_swept_generations_stays_also_when_space_is_given_back_later() {
+    let mut fixture = Fixture::with_replica(2);
+    filled(&mut fixture, 1);
+    fixture.put(2, b"stays", record(1, b"v"));
+    filled(&mut fixture, 3);
+    fixture.flush();
+    let point = fixture.database.read_point();
+    for generation in [1, 3] {
+        fixture.database.delete_generation_first(PARTITION, Generation(generation)).unwrap();
+    }
+    drop(point);
+    for has_time in [false, true] {
+        fixture.database.reclaim_deleted(|| has_time);
+        let stays = fixture.database.get(PARTITION, Generation(2), b"stays").unwrap();
+        assert!(stays.is_some(), "time to give space back: {has_time}");
+    }
+    wait_until_small(fixture.directory.path(), EMPTY_MAX);
+}
+
+#[test]
 fn an_ended_replicas_log_gives_its_space_back() {
     let mut fixture = Fixture::with_replica(1);
     for number in 11..400_u64 {
