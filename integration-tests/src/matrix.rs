@@ -5,19 +5,18 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 
 use crate::caller::Caller;
-use crate::cluster::{Cluster, ClusterOptions, READY_DEADLINE, find_program};
+use crate::cluster::{Cluster, READY_DEADLINE};
 use crate::history::{Call, Outcome};
 use crate::ledger::Ledger;
 use crate::load::{Load, LoadOptions};
 use crate::measure::key_in;
-use crate::plans::{MoveSeen, PlanSeen, kvctl_ok, newest_plan, wait_check, wait_plan};
+use crate::plans::{HoldFile, MoveSeen, PlanSeen, kvctl_ok, newest_plan, wait_check, wait_plan};
 use crate::wait::hold;
 
 /// Time for a plan to come to a stage, and for it to end once nothing holds it back.
@@ -192,7 +191,7 @@ struct Stage {
     cluster: Cluster,
     /// What each cell wrote.
     ledgers: Vec<Arc<Ledger>>,
-    hold_file: PathBuf,
+    hold_file: HoldFile,
     /// Position of the node that comes and goes.
     guest: usize,
     is_member: bool,
@@ -202,28 +201,18 @@ struct Stage {
 
 impl Stage {
     async fn open() -> anyhow::Result<Self> {
-        let control = std::env::temp_dir().join(format!("ringkv-hold-{}", std::process::id()));
-        std::fs::write(&control, "")?;
-        let options = ClusterOptions {
-            program: Some(find_program("kvnode-faults", "KVNODE_FAULTS")?),
-            arguments: vec!["--hold".to_owned(), control.display().to_string()],
-            ..ClusterOptions::default()
-        };
-        let mut cluster = Cluster::start(options).await?;
+        let hold_file = HoldFile::new("")?;
+        let mut cluster = Cluster::start(hold_file.options()?).await?;
         let guest = cluster.add_spare("z1").await?;
         Ok(Self {
             cluster,
             ledgers: Vec::new(),
-            hold_file: control,
+            hold_file,
             guest,
             is_member: false,
             plan: 0,
             doomed: BTreeSet::new(),
         })
-    }
-
-    fn hold(&self, place: &str) -> anyhow::Result<()> {
-        std::fs::write(&self.hold_file, place).context("cannot write the hold file")
     }
 
     fn guest_name(&self) -> String {
@@ -255,7 +244,7 @@ impl Stage {
 
     /// Lets the plan go on to its end.
     async fn finish_plan(&mut self) -> anyhow::Result<()> {
-        self.hold("")?;
+        self.hold_file.release()?;
         let serving = |plan: &PlanSeen| plan.is_serving() || plan.phase == "finished";
         wait_plan(&self.cluster, "a plan that serves", self.plan, PLAN_DEADLINE, serving).await?;
         kvctl_ok(&self.cluster, &["migrate", "finish"]).await?;
@@ -282,7 +271,7 @@ impl Stage {
         let ledger = Arc::new(Ledger::default());
         let load = Load::start(&self.cluster.addresses(), &options, &ledger);
         if cell.place != Place::Grace {
-            self.hold(cell.place.held())?;
+            self.hold_file.set(cell.place.held())?;
         }
         let verb = match cell.operation {
             Operation::Join => "join",
@@ -311,7 +300,7 @@ impl Stage {
             cell.place
         );
         hold(ABSENCE).await;
-        self.hold("")?;
+        self.hold_file.release()?;
         for victim in &victims {
             self.cluster.node(*victim).start()?;
         }

@@ -72,6 +72,8 @@ enum Again {
     Redirected,
     /// Another node, after a pause.
     Elsewhere(Duration),
+    /// Another node at once, if there is one: a spare that has just started knows of no cluster.
+    ElsewhereAtOnce,
     /// The same node, after a pause.
     Here(Duration),
 }
@@ -103,6 +105,9 @@ impl Client {
         loop {
             let routes = self.routes();
             let Some(choice) = self.choose(call, routes.as_deref(), &progress.avoided) else {
+                if progress.is_not_founded() {
+                    return Err(progress.give_up());
+                }
                 progress.avoided.clear();
                 self.pause(&mut progress, Duration::ZERO).await?;
                 continue;
@@ -168,6 +173,11 @@ impl Client {
                 self.give_up_on(call, &choice.authority);
                 progress.avoided.push(Arc::clone(&choice.authority));
                 Some(wait)
+            }
+            Again::ElsewhereAtOnce => {
+                self.give_up_on(call, &choice.authority);
+                progress.avoided.push(Arc::clone(&choice.authority));
+                None
             }
             Again::Redirected => {
                 self.give_up_on(call, &choice.authority);
@@ -297,6 +307,10 @@ impl Progress {
         ClientError::Unreachable { waited: self.started.elapsed(), last }
     }
 
+    fn is_not_founded(&self) -> bool {
+        self.last.as_ref().is_some_and(ClientError::is_not_initialised)
+    }
+
     fn check_deadline(&mut self) -> Result<(), ClientError> {
         if Instant::now() < self.deadline { Ok(()) } else { Err(self.give_up()) }
     }
@@ -339,10 +353,9 @@ fn judge(call: &Call, authority: &str, answer: Response<Bytes>) -> Verdict {
         ProblemCode::OutcomeUnknown => Verdict::Again(problem, Again::Elsewhere(wait)),
         _ if !is_safe => Verdict::Failed(ClientError::Problem(Box::new(problem))),
         ProblemCode::NotLeader => Verdict::Again(problem, Again::Redirected),
+        ProblemCode::ClusterNotInitialised => Verdict::Again(problem, Again::ElsewhereAtOnce),
         // Waiting does not help without an operator; the caller should hear of it at once.
-        ProblemCode::ClusterNotInitialised | ProblemCode::DiskFull => {
-            Verdict::Failed(ClientError::Problem(Box::new(problem)))
-        }
+        ProblemCode::DiskFull => Verdict::Failed(ClientError::Problem(Box::new(problem))),
         ProblemCode::Overloaded | ProblemCode::RateLimited => {
             Verdict::Again(problem, Again::Here(wait))
         }

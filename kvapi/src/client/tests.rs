@@ -305,6 +305,22 @@ async fn a_cluster_that_was_not_founded_says_so_at_once() {
 }
 
 #[tokio::test]
+async fn a_newcomer_that_knows_of_no_cluster_is_passed_over() {
+    let cluster = MockCluster::start().await;
+    for node in &cluster.nodes {
+        node.reply(|_, _| Reply::Answer(problem(ProblemCode::ClusterNotInitialised)));
+    }
+    let name = cluster.nodes[1].name;
+    cluster.nodes[1].reply(move |_, _| Reply::Answer(acknowledged(name, 4)));
+    let client =
+        Client::new(&cluster.endpoints(), ClientOptions { routing: Routing::Any, ..options() });
+    for _ in 0..20 {
+        let answer = put(&client).await.expect("one of the nodes knows the cluster");
+        assert_eq!(answer.version, Some(4));
+    }
+}
+
+#[tokio::test]
 async fn a_false_condition_is_an_answer_with_the_current_version() {
     let cluster = MockCluster::start().await;
     let client = cluster.client().await;
