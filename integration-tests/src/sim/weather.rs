@@ -233,7 +233,7 @@ impl Weather {
             order_every: 20 * MILLIS..300 * MILLIS,
             deeds: Deeds {
                 strike_move: 4,
-                kill_joint_leader: 12,
+                kill_joint_leader: 20,
                 power: 2,
                 break_copy: 8,
                 cut_one_way: 2,
@@ -281,7 +281,7 @@ impl Weather {
                 cut_one_way: 3,
                 stall: 2,
                 break_copy: 6,
-                kill_joint_leader: 5,
+                kill_joint_leader: 10,
                 strike_move: 12,
                 ..Deeds::default()
             },

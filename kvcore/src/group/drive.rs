@@ -196,7 +196,7 @@ impl<R> Replica<R> {
                 EntryType::EntryNormal if entry.data.is_empty() => Outcomes::Nothing,
                 EntryType::EntryNormal => self.apply_commands(&entry, turn, disk)?,
                 EntryType::EntryConfChange | EntryType::EntryConfChangeV2 => {
-                    self.apply_change(&entry)?
+                    self.apply_change(&entry, turn)?
                 }
             };
             let progress = &mut self.raw.mut_store().progress;
@@ -259,7 +259,11 @@ impl<R> Replica<R> {
         }
     }
 
-    fn apply_change(&mut self, entry: &Entry) -> Result<Outcomes, StoreError> {
+    fn apply_change(
+        &mut self,
+        entry: &Entry,
+        turn: &mut Turn<'_, R>,
+    ) -> Result<Outcomes, StoreError> {
         let mut change = ConfChangeV2::default();
         change.merge_from_bytes(&entry.data).map_err(|error| undecodable(entry, &error))?;
         let context = if change.context.is_empty() {
@@ -271,7 +275,14 @@ impl<R> Replica<R> {
             what: "applying a configuration change",
             reason: error.to_string(),
         })?;
+        let learners = self.configuration().learners.clone();
         self.configuration_changed(&conf_state, &context, LogIndex(entry.index));
+        // What a learner could wait for, a quorum may need from a voter.
+        let configuration = self.configuration();
+        let promoted = learners.iter().filter(|it| !configuration.learners.contains(it));
+        for node in promoted.filter_map(|replica| configuration.node_of(*replica)) {
+            turn.learner_mail.release_group(node, self.group, turn.effects);
+        }
         Ok(Outcomes::Changed)
     }
 

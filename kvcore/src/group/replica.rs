@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use placement::NodeId;
@@ -10,6 +11,7 @@ use raft::{Config, ProgressState, RawNode, StateRole};
 
 use super::gate::ReadGate;
 use super::leadership::Leadership;
+use super::learner_mail::LEISURE;
 use super::log::{GroupLog, WantedEntries};
 use super::propose::{Proposals, Waiting};
 use super::reads::Reads;
@@ -77,6 +79,8 @@ pub(crate) struct Replica<R> {
     pub deferred: Vec<Entry>,
     /// Comparisons of digests.
     pub verifier: Verifier,
+    /// No move waits for what the learners of this leader have.
+    learners_at_leisure: bool,
     /// The replica applied its own removal.
     pub ended: bool,
 }
@@ -221,6 +225,7 @@ impl<R> Replica<R> {
             progress_dirty: false,
             deferred: Vec::new(),
             verifier: Verifier::default(),
+            learners_at_leisure: false,
             ended: false,
         };
         replica.pin_election_timeout(settings);
@@ -367,7 +372,8 @@ impl<R> Replica<R> {
         let Some(to) = self.node_of(receiver) else { return };
         if message.get_msg_type() == MessageType::MsgAppend {
             if self.follows_as_learner(receiver) && !message.entries.is_empty() {
-                turn.learner_mail.hold(to, self.group, message, turn.effects);
+                let due = turn.now + self.learner_patience();
+                turn.learner_mail.hold(to, self.group, message, due, turn.effects);
                 return;
             }
             // It became a voter just now, or has to be probed: nothing may come after this.
@@ -375,6 +381,28 @@ impl<R> Replica<R> {
         }
         let message = PeerMessage::Raft { group: self.group, message };
         turn.effects.push(Effect::Send { to, message });
+    }
+
+    /// How long a learner's entries may wait beyond the next tick.
+    fn learner_patience(&self) -> Duration {
+        let at_leisure = self.learners_at_leisure && !self.verifier.is_busy();
+        if at_leisure { LEISURE } else { Duration::ZERO }
+    }
+
+    /// Says whether no move waits for what the learners have; if one begins to, what is held for them
+    /// leaves.
+    pub fn set_leisure(&mut self, at_leisure: bool, turn: &mut Turn<'_, R>) {
+        let was = std::mem::replace(&mut self.learners_at_leisure, at_leisure);
+        if was && !at_leisure {
+            self.hurry_learners(turn);
+        }
+    }
+
+    /// Sends what is held for the learners.
+    pub fn hurry_learners(&self, turn: &mut Turn<'_, R>) {
+        for node in self.configuration().members.iter().map(|member| member.node) {
+            turn.learner_mail.release_group(node, self.group, turn.effects);
+        }
     }
 
     /// Whether a replica counts in no quorum, and raft-rs sends it entries without waiting for the

@@ -101,6 +101,7 @@ impl<R> Replica<R> {
             replicas,
             digests: BTreeMap::new(),
         });
+        self.hurry_learners(turn);
     }
 
     /// Gives a comparison up that another leader took the place of, or that takes too long.

@@ -14,7 +14,7 @@ use crate::event::{Effect, Event, Refusal, Reply};
 use crate::faults::{Faults, Hold};
 use crate::group::Work;
 use crate::group::{CopyState, GroupSummary, LearnerMail, Machine, ReadGate, Replica, Turn};
-use crate::ids::{Generation, GroupId, ReplicaId, SyncId};
+use crate::ids::{Generation, GroupId, LogIndex, ReplicaId, SyncId};
 use crate::message::PeerMessage;
 use crate::settings::Settings;
 use crate::storage::{Boot, Store, StoreError, WriteBatch};
@@ -435,7 +435,11 @@ impl<R> Core<R> {
         if turn.muted {
             turn.learner_mail.clear();
         }
-        turn.learner_mail.release_all(turn.effects);
+        turn.learner_mail.note_commits(|group, term| {
+            let leader = self.replicas.get(&group).filter(|it| it.is_leader() && it.term() == term);
+            leader.map(|it| LogIndex(it.raw.raft.raft_log.committed))
+        });
+        turn.learner_mail.release_due(turn.now, turn.effects);
         for (group, replica) in &mut self.replicas {
             replica.tend_snapshots(turn);
             replica.tend_verification(turn);

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use migration::{
-    Actual, GroupStep, Member, Move, Next, Step, Wanted, reconcile, verification_wanted,
+    Actual, GroupStep, Member, Move, Next, Stage, Step, Wanted, reconcile, verification_wanted,
 };
 use placement::{NodeId, PartitionId};
 
@@ -154,7 +154,9 @@ impl<R> Core<R> {
     ) -> Option<GroupReport> {
         let moves: Vec<OpenMove> = self.driver.moves_of(group).to_vec();
         let actual = self.actual(group, turn.now)?;
-        let replica = self.replicas.get(&group)?;
+        let at_leisure = moves.iter().all(|open| is_at_leisure(&open.it));
+        let replica = self.replicas.get_mut(&group)?;
+        replica.set_leisure(at_leisure, turn);
         let is_current = view.revision >= replica.configuration().revision;
         let term = replica.term();
         if is_current {
@@ -173,8 +175,9 @@ impl<R> Core<R> {
             }
         }
         let partition = group.partition()?;
+        // Every write moves some position on, which is no news as long as no move waits for it.
         let is_news = self.driver.told.get(&partition).is_none_or(|(told, at)| {
-            *told != actual || turn.now.since(*at) >= self.settings.node_heartbeat
+            (!at_leisure && *told != actual) || turn.now.since(*at) >= self.settings.node_heartbeat
         });
         if moves.is_empty() || !is_news {
             return None;
@@ -361,6 +364,16 @@ impl<R> Core<R> {
                 turn.effects.push(Effect::Send { to: member.node, message });
             }
         }
+    }
+}
+
+/// Whether nothing of a move depends on what its replicas have just now: it waits for the others of
+/// its plan, or for the end of the grace.
+fn is_at_leisure(it: &Move) -> bool {
+    match it.stage {
+        Stage::Running(Step::Verified) => true,
+        Stage::Running(Step::Serving) => it.after_swap.is_some(),
+        _ => false,
     }
 }
 
