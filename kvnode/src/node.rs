@@ -192,6 +192,7 @@ impl Node {
 
         let lease = config.settings.lease();
         let store = LocalStore {
+            node: local.id(),
             view: view.clone(),
             groups: groups.clone(),
             core: core.clone(),

@@ -33,6 +33,7 @@ const READ_RETRIES_MAX: usize = 8;
 /// Executes requests on this node. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct LocalStore {
+    pub node: NodeId,
     pub view: ViewHandle,
     pub groups: GroupTable,
     pub core: CoreHandle,
@@ -123,6 +124,7 @@ impl LocalStore {
         if let Some(answer) = self.read_quickly(partition, key, consistency) {
             return answer;
         }
+        // A stale read comes here only on an owner.
         let read = match consistency {
             Consistency::Linearizable => self.read_confirmed(partition, key, deadline).await,
             Consistency::Stale => self.read_current(partition, key).await,
@@ -159,6 +161,10 @@ impl LocalStore {
             let epoch = self.view.epoch();
             return Some(PeerAnswer::Refused(PeerRefusal::NoReplica { epoch }));
         };
+        if consistency == Consistency::Stale && !self.owns(partition) {
+            let epoch = self.view.epoch();
+            return Some(PeerAnswer::Refused(PeerRefusal::NoReplica { epoch }));
+        }
         let quick = match consistency {
             Consistency::Linearizable => self.read_under_lease(&replica.gate, partition, key),
             Consistency::Stale => self.read_in_memory(partition, key).transpose()?,
@@ -233,6 +239,15 @@ impl LocalStore {
         let replica = groups.of_partition(partition)?.replica.as_ref()?;
         // A replica that waits for its first snapshot has applied nothing and knows nothing.
         (replica.gate.applied().get() > 0).then(|| replica.clone())
+    }
+
+    /// Whether the node is an owner of a partition. What follows beside the owners, before its copy
+    /// is complete or during the grace, hears from the leader more often than it gets entries, and
+    /// cannot tell how old its state is.
+    fn owns(&self, partition: PartitionId) -> bool {
+        self.view.with(|view| {
+            view.is_some_and(|view| view.owners(partition).any(|owner| owner == self.node))
+        })
     }
 
     fn read_under_lease(

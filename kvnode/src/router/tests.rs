@@ -146,6 +146,7 @@ async fn setup(scripts: [Script; 3]) -> Setup {
     let local = member(registrations.swap_remove(0), &state);
     let peers = Peers::new(local.clone());
     let store = LocalStore {
+        node: local.id(),
         view: local.view().clone(),
         groups: GroupTable::default(),
         core: fake_core(scripts[0].clone()),

@@ -16,6 +16,7 @@ use super::options::{self, StorageSettings};
 use super::read_point::ReadPoint;
 use super::snapshot::SnapshotDirectory;
 use super::sweep::Deleted;
+use super::trash::{self, Trash};
 use super::wal;
 
 /// Handle to the node's store. Clones share one store, which closes with the last of them.
@@ -27,6 +28,7 @@ pub struct Database {
 /// What the handles share. Fields drop in order: the store closes before its lock is given back.
 pub(super) struct Inner {
     pub(super) db: DB,
+    pub(super) trash: Trash,
     pub(super) identity: Mutex<Identity>,
     pub(super) settings: StorageSettings,
     pub(super) write: WriteOptions,
@@ -73,7 +75,8 @@ impl Database {
             })?;
         }
         let db = options::database(&settings, directory.fresh)
-            .and_then(|options| {
+            .and_then(|mut options| {
+                trash::postpone_deletions(&mut options)?;
                 let families = options::families(&settings)?;
                 DB::open_cf_descriptors(&options, directory.store(), families)
             })
@@ -87,12 +90,21 @@ impl Database {
             None => return Err(OpenError::Unfinished { path: path.to_owned() }),
         };
         let snapshots = SnapshotDirectory::open(path, settings.snapshot_age_max)?;
+        let trash =
+            Trash::spawn([directory.store(), snapshots.path().to_owned()]).map_err(|source| {
+                OpenError::Io {
+                    what: "starting the thread that deletes files of data directory",
+                    path: path.to_owned(),
+                    source,
+                }
+            })?;
 
         let mut read_cached = ReadOptions::default();
         read_cached.set_read_tier(ReadTier::BlockCache);
         let database = Self {
             inner: Arc::new(Inner {
                 db,
+                trash,
                 identity: Mutex::new(identity.clone()),
                 settings,
                 write: options::write(),

@@ -26,6 +26,7 @@ mod stats;
 mod store;
 mod sweep;
 mod sync;
+mod trash;
 mod wal;
 
 pub use data::{CacheAnswer, Page, PageRequest, PartitionStats};

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
+use std::time::Duration;
 
 use kvcore::{Generation, GroupId};
 use placement::PartitionId;
@@ -16,6 +17,8 @@ use super::snapshot;
 /// What is left of a deleted range and not worth a compaction of its own: it goes with the next
 /// ordinary one.
 const LEFTOVER_BYTES_MAX: u64 = 1 << 20;
+/// How long a node that has left waits for its files to go.
+const TRASH_PATIENCE: Duration = Duration::from_secs(60);
 
 /// First and last key of a table file.
 type Span = (Vec<u8>, Vec<u8>);
@@ -95,6 +98,7 @@ impl Database {
             // Little is left there, in the files of level 0.
             self.inner.db.compact_range_cf(handle, None::<&[u8]>, None::<&[u8]>);
         }
+        self.inner.trash.empty(TRASH_PATIENCE);
     }
 
     fn is_read(&self) -> bool {

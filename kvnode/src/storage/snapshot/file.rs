@@ -25,6 +25,7 @@ use super::super::database::Database;
 use super::super::error::{OpenError, StorageError};
 use super::super::keys::{self, Family};
 use super::super::options;
+use super::super::trash;
 use super::chunk::{CHECKSUM_BYTES, VerifiedChunk};
 
 const MAGIC: &[u8; 8] = b"rkvsnap1";
@@ -270,7 +271,7 @@ impl SnapshotDirectory {
         Ok(())
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(in super::super) fn path(&self) -> &Path {
         &self.path
     }
 
@@ -369,7 +370,7 @@ impl Snapshots {
     /// When the file cannot be deleted.
     pub fn discard(&self, id: SnapshotId) -> io::Result<()> {
         self.directory().open_files().remove(&id);
-        match fs::remove_file(self.directory().path_of(id)) {
+        match trash::discard(&self.directory().path_of(id)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             Ok(()) | Err(_) => Ok(()),
         }

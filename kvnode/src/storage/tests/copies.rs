@@ -272,7 +272,8 @@ fn snapshot_files_of_an_ended_replica_are_deleted_at_the_start() {
     source.write(vec![WriteOp::Tombstone { group: group(), replica: replica_record(1).replica }]);
     let (source, boot) = source.reopen();
     assert_eq!(boot.offers, []);
-    assert_eq!(fs::read_dir(source.directory.path().join("snapshots")).unwrap().count(), 0);
+    assert_eq!(source.database.snapshots().list().unwrap(), []);
+    wait_until_empty(&source.directory.path().join("snapshots"));
     assert!(boot.tombstones.contains(&(GroupId::of_partition(PARTITION), kvcore::ReplicaId(1))));
 }
 

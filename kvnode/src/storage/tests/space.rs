@@ -53,6 +53,26 @@ fn filled(fixture: &mut Fixture, generation: u64) {
 }
 
 #[test]
+fn obsolete_files_are_renamed_and_then_deleted() {
+    let mut fixture = Fixture::with_replica(1);
+    let waiting = |fixture: &Fixture| files(fixture.directory.path(), "trash");
+    let mut seen = Vec::new();
+    for _ in 0..4 {
+        filled(&mut fixture, 1);
+        fixture.flush();
+        seen.extend(waiting(&fixture));
+    }
+    assert!(!seen.is_empty(), "nothing waited to be deleted");
+    let give_up = Instant::now() + PATIENCE;
+    while waiting(&fixture).iter().any(|file| seen.contains(file)) {
+        assert!(Instant::now() < give_up, "{:?} are left", waiting(&fixture));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let key = bytes::Bytes::copy_from_slice(&7_u32.to_be_bytes());
+    assert!(fixture.database.get(PARTITION, Generation(1), &key).unwrap().is_some());
+}
+
+#[test]
 fn a_swept_generation_gives_its_space_back_and_leaves_its_neighbours() {
     let mut fixture = Fixture::with_replica(2);
     filled(&mut fixture, 1);

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use kvcore::cluster::{ClusterState, Founding, Registration, found};
@@ -100,6 +101,15 @@ impl Fixture {
         copy_directory(self.directory.path(), copy.path());
         self.database.inner.db.enable_file_deletions().unwrap();
         copy
+    }
+}
+
+/// Waits until the thread that deletes has emptied a directory.
+pub fn wait_until_empty(directory: &Path) {
+    let give_up = Instant::now() + Duration::from_secs(10);
+    while fs::read_dir(directory).unwrap().count() > 0 {
+        assert!(Instant::now() < give_up, "something is left in {}", directory.display());
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
