@@ -25,7 +25,7 @@ use rocksdb::{AsRawPtr, Env, Options};
 const PIECE_BYTES: u64 = 4 << 20;
 /// Bytes freed per second; more than compactions leave behind in the long run, or the disk would fill
 /// with what is gone.
-const BYTES_PER_SECOND: u64 = 128 << 20;
+const BYTES_PER_SECOND: f64 = (128 << 20) as f64;
 /// How often the thread looks for files.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// The end of the names that RocksDB gives to files to be deleted (`DeleteScheduler`).
@@ -50,9 +50,8 @@ impl Trash {
             let directories = directories.clone();
             move || {
                 while pause(&stopped, LOOK_EVERY) {
-                    delete_all(&directories, |started| {
-                        let pace =
-                            Duration::from_secs(1) * PIECE_BYTES as u32 / BYTES_PER_SECOND as u32;
+                    delete_all(&directories, |started, bytes| {
+                        let pace = Duration::from_secs(1).mul_f64(bytes as f64 / BYTES_PER_SECOND);
                         pause(&stopped, pace.saturating_sub(started.elapsed()))
                     });
                 }
@@ -67,7 +66,7 @@ impl Trash {
         let give_up = Instant::now() + patience;
         let mut clean_looks = 0;
         while clean_looks < 2 && Instant::now() < give_up {
-            clean_looks = match delete_all(&self.directories, |_| true) {
+            clean_looks = match delete_all(&self.directories, |_, _| true) {
                 0 => clean_looks + 1,
                 _ => 0,
             };
@@ -92,8 +91,8 @@ fn pause(stopped: &Receiver<()>, pause: Duration) -> bool {
 }
 
 /// Deletes the files that wait for it, and returns how many there were. `go_on` is asked after each
-/// piece, with the time at which that was begun.
-fn delete_all(directories: &[PathBuf], mut go_on: impl FnMut(Instant) -> bool) -> usize {
+/// piece, with the time at which that was begun and its bytes: small files go by the hundred.
+fn delete_all(directories: &[PathBuf], mut go_on: impl FnMut(Instant, u64) -> bool) -> usize {
     let mut files = Vec::new();
     for directory in directories {
         if let Err(error) = list_into(&mut files, directory) {
@@ -132,7 +131,7 @@ pub(super) fn discard(file: &Path) -> io::Result<()> {
 
 /// Deletes a file piece by piece from its end; whole if it has another name, under which somebody
 /// keeps it. Returns whether it is gone.
-fn delete(file: &Path, go_on: &mut impl FnMut(Instant) -> bool) -> io::Result<bool> {
+fn delete(file: &Path, go_on: &mut impl FnMut(Instant, u64) -> bool) -> io::Result<bool> {
     let opened = File::options().write(true).open(file)?;
     let found = opened.metadata()?;
     let mut bytes = if found.nlink() == 1 { found.len() } else { 0 };
@@ -140,14 +139,14 @@ fn delete(file: &Path, go_on: &mut impl FnMut(Instant) -> bool) -> io::Result<bo
         let started = Instant::now();
         bytes -= PIECE_BYTES;
         opened.set_len(bytes)?;
-        if !go_on(started) {
+        if !go_on(started, PIECE_BYTES) {
             return Ok(false);
         }
     }
     let started = Instant::now();
     fs::remove_file(file)?;
     drop(opened);
-    Ok(go_on(started))
+    Ok(go_on(started, bytes))
 }
 
 /// Makes a store that is opened with these options rename its obsolete files, and leave them.
@@ -191,7 +190,7 @@ mod tests {
         let kept = file(directory.path(), "000001.sst", 10);
         let large = file(directory.path(), "000002.sst.trash", 2 * PIECE_BYTES + 1);
         let mut sizes = Vec::new();
-        let deleted = delete_all(&[directory.path().to_owned()], |_| {
+        let deleted = delete_all(&[directory.path().to_owned()], |_, _| {
             sizes.push(fs::metadata(&large).map(|found| found.len()).ok());
             true
         });
@@ -207,7 +206,7 @@ mod tests {
         let waiting = file(directory.path(), "000003.log.trash", bytes);
         let backup = directory.path().join("backup");
         fs::hard_link(&waiting, &backup).unwrap();
-        delete_all(&[directory.path().to_owned()], |_| true);
+        delete_all(&[directory.path().to_owned()], |_, _| true);
         assert!(!waiting.exists());
         assert_eq!(fs::metadata(backup).unwrap().len(), bytes);
     }
@@ -216,9 +215,9 @@ mod tests {
     fn one_that_is_told_to_stop_leaves_the_rest() {
         let directory = tempfile::tempdir().unwrap();
         let waiting = file(directory.path(), "000004.sst.trash", 3 * PIECE_BYTES);
-        delete_all(&[directory.path().to_owned()], |_| false);
+        delete_all(&[directory.path().to_owned()], |_, _| false);
         assert_eq!(fs::metadata(&waiting).unwrap().len(), 2 * PIECE_BYTES);
-        delete_all(&[directory.path().to_owned()], |_| true);
+        delete_all(&[directory.path().to_owned()], |_, _| true);
         assert!(!waiting.exists());
     }
 }
